@@ -25,7 +25,6 @@ from graphfw.runtime.numpy_executor.attention.tile import (
 )
 from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 KEYS = 128
@@ -288,6 +287,4 @@ class SumCode(RecordCode):
             to = f.at(t.element, at["d_q"], f.add(start, f.mul(row.index, n["d_q.row"])))
             sizes = f"i64 1, i64 {n['width']}, i64 {padded}, i64 0, {t.kind} {factor}"
             f.do(f"call void {unstage}(ptr {to}, ptr %scratch, {sizes})")
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)

@@ -28,7 +28,6 @@ from graphfw.runtime.numpy_executor.attention.tile import (
 from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 _Use = Callable[[DType, str, str], None]
@@ -196,9 +195,8 @@ def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
             low, high = f.low(distance, last), f.high(distance, last)
             nearer.append(f.let(f"select i1 {above}, i64 {high}, i64 {low}"))
         write(begin.index, nearer)
-    f.do("ret void")
     name = f"@dots.{dtype.name}"
-    module.add(f"define internal void {name}({_ARGUMENTS})", f)
+    f.define(f"define internal void {name}({_ARGUMENTS})")
     return name
 
 
@@ -226,9 +224,8 @@ def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
         write(column.index, 4)
     with f.loop(whole, "%width", t.lanes) as column:
         write(column.index, 1)
-    f.do("ret void")
     name = f"@blend.{dtype.name}"
-    module.add(f"define internal void {name}({_ARGUMENTS})", f)
+    f.define(f"define internal void {name}({_ARGUMENTS})")
     return name
 
 
@@ -275,9 +272,7 @@ class MergeCode(RecordCode):
                 offset = f.add(f.mul(head.index, n["queries"]), query.index)
                 for name, x in (("lse", lse), ("rest", rest)):
                     t.store(f, x, f.at(t.kind, at[name], offset), 1)
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
 
 def _join(

@@ -19,7 +19,6 @@ from graphfw.runtime.numpy_executor.attention.tile import (
 from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 
@@ -91,9 +90,7 @@ class ScoresKernel:
 
     def text(self, symbol: str) -> str:
         """Return the module with the kernel so far."""
-        self.f.do("ret i32 0")
-        self.module.add(HEAD.format(symbol=symbol), self.f)
-        return self.module.text
+        return self.f.work_item(symbol)
 
     def address(self, name: str, row: str, col: str = "0") -> str:
         """Return the address of an element of the head's matrix of an operand with strides."""

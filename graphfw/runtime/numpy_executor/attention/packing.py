@@ -10,7 +10,6 @@ from graphfw.runtime.numpy_executor.attention.tile import (
 )
 from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 KEYS = 256
@@ -52,9 +51,7 @@ class PackKeysCode(RecordCode):
         values = packed_values(f, t, n, at["values"], head)
         to_values = f.at(t.kind, values, f.mul(key, f.whole(n["value_width"], t.columns)))
         pack_block(f, t, n, k, v, key, to_keys, to_values)
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
 
 def packed_keys(f: LlvmFunction, t: AttentionTile, n: dict[str, str], begin: str, head: str) -> str:
