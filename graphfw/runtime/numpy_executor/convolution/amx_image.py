@@ -149,18 +149,15 @@ class AmxImageLayout:
         self.body = body
         first = AmxImageParams.first(rank)
         self.pairs, self.together, self.pitch, self.plane, self.columns, self.rows = (
-            body.array("%params", first + i) for i in range(AmxImageParams.COUNT)
+            body.param(first + i) for i in range(AmxImageParams.COUNT)
         )
         self.dims = [
-            [
-                body.array("%params", ConvParams.COUNT + Spatial.COUNT * dim + i)
-                for i in range(Spatial.COUNT)
-            ]
+            [body.param(ConvParams.COUNT + Spatial.COUNT * dim + i) for i in range(Spatial.COUNT)]
             for dim in range(rank)
         ]
         self.extents = [
             [
-                body.array("%params", first + AmxImageParams.COUNT + AmxDim.COUNT * dim + i)
+                body.param(first + AmxImageParams.COUNT + AmxDim.COUNT * dim + i)
                 for i in range(AmxDim.COUNT)
             ]
             for dim in range(rank)
@@ -236,7 +233,7 @@ class _Image:
         self.splitter = components.Splitter(body, code.tiles.components, END)
         self.lanes = Elements(body, code.shape._replace(lanes=SIDE), code.shape.stored)
         self.channels, channel = (
-            body.array("%params", i) for i in (ConvParams.CHANNELS, ConvParams.X_CHANNEL)
+            body.param(i) for i in (ConvParams.CHANNELS, ConvParams.X_CHANNEL)
         )
         self.channel = body.mul(channel, self.item)
 
@@ -247,8 +244,8 @@ class _Image:
             body.div("%work_item", sets),
             body.mul(body.rem("%work_item", sets), together),
         )
-        image = image_at(body, self.code.shape, body.array("%params", ConvParams.GROUPS), member)
-        words = body.at(body.array("%buffers", 1, "ptr"), body.mul(member, layout.group))
+        image = image_at(body, self.code.shape, body.param(ConvParams.GROUPS), member)
+        words = body.at(body.operand(1), body.mul(member, layout.group))
         phases = "1"
         for extent in layout.extents:
             phases = body.mul(phases, extent[AmxDim.PHASES])
@@ -263,7 +260,7 @@ class _Image:
                 there = body.add(body.mul(phase, layout.plane), word)
                 self.row(x, pair, phase, row, body.at(to, body.mul(there, 4)))
         flag = body.let(f"zext i1 {self.splitter.verdict()} to i64")
-        flags = body.array("%buffers", 2, "ptr")
+        flags = body.operand(2)
         body.line(f"store i64 {flag}, ptr {body.at(flags, body.mul('%work_item', 8))}")
         return body.work_item(symbol)
 

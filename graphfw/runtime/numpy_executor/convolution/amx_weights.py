@@ -122,7 +122,7 @@ class WeightComponentsCode(RecordCode):
     def llvm(self, symbol: str) -> str:
         # The rows are split into components.
         body, split = FunctionBody(), self.shape._replace(stored=self.shape.dtype)
-        outputs, taps = (body.array("%params", i) for i in range(2))
+        outputs, taps = (body.param(i) for i in range(2))
         numbers = body.at("%params", 16)
         channels = body.array(numbers, AmxWeightParams.CHANNELS)
         blocks, side = body.ceil(outputs, SIDE), 2 * TILE * self.tiles.components
@@ -135,7 +135,7 @@ class WeightComponentsCode(RecordCode):
         count = body.min(body.sub(outputs, first), SIDE)
         tap_bytes = body.mul(body.ceil(channels, SIDE), side)
         step = body.add(body.mul(tap_bytes, taps), HEAD)
-        block = body.at(body.array("%buffers", 1, "ptr"), body.mul(step, "%work_item"))
+        block = body.at(body.operand(1), body.mul(step, "%work_item"))
         sound = body.slot("i1")
         body.set(sound, "true", "i1")
         with body.loop(0, taps) as tap, body.loop(0, channels, DEPTH) as channel:
@@ -166,4 +166,4 @@ def weights_at(
     offset = body.mul(
         body.add(offset, body.array(numbers, AmxWeightParams.OFFSET)), shape.stored.itemsize
     )
-    return body.at(body.array("%buffers", operand, "ptr"), offset)
+    return body.at(body.operand(operand), offset)

@@ -65,15 +65,15 @@ class _Depthwise(WindowBounds):
 
     def bytes_of(self, index: int) -> str:
         """Read a distance, in bytes."""
-        return self.body.mul(self.body.array("%params", index), self.item)
+        return self.body.mul(self.body.param(index), self.item)
 
     def text(self, symbol: str) -> str:
         body, shape = self.body, self.shape
         images, rows, multiple = (
-            body.array("%params", i)
+            body.param(i)
             for i in (DepthwiseParams.IMAGES, DepthwiseParams.ROWS, DepthwiseParams.MULTIPLE)
         )
-        x, y, result = (body.array("%buffers", i, "ptr") for i in range(3))
+        x, y, result = (body.operand(i) for i in range(3))
         channel = body.mul(
             body.div("%work_item", multiple), self.bytes_of(DepthwiseParams.X_CHANNEL)
         )

@@ -102,21 +102,21 @@ class CotangentPanelsCode(RecordCode):
 
     def llvm(self, symbol: str) -> str:
         body, shape, item = FunctionBody(), self.shape, self.shape.stored.itemsize
-        outputs, images, positions, groups = (body.array("%params", i) for i in range(PackParams.Y))
+        outputs, images, positions, groups = (body.param(i) for i in range(PackParams.Y))
         start, batch, output, position = (
-            body.mul(body.array("%params", i), item)
+            body.mul(body.param(i), item)
             for i in (PackParams.Y, PackParams.Y_BATCH, PackParams.Y_OUTPUT, PackParams.Y_POSITION)
         )
         panels = body.mul(body.ceil(outputs, shape.columns), groups)
         panel, number = body.rem("%work_item", panels), body.div("%work_item", panels)
-        together = body.array("%params", PackParams.TOGETHER)
+        together = body.param(PackParams.TOGETHER)
         begin = body.mul(number, together)
         end = body.min(body.add(begin, together), images)
         each = body.div(panels, groups)
         group = body.div(panel, each)
         first = body.mul(body.rem(panel, each), shape.columns)
         count = body.min(body.sub(outputs, first), shape.columns)
-        source = body.at(body.array("%buffers", 0, "ptr"), start)
+        source = body.at(body.operand(0), start)
         first = body.add(body.mul(group, outputs), first)
         source = body.at(source, body.mul(first, output))
         with body.loop(begin, end) as image:
@@ -125,7 +125,7 @@ class CotangentPanelsCode(RecordCode):
             body.line(
                 f"call fastcc void @{self.pack.name}(ptr {body.at(source, body.mul(image, batch))}"
                 f", i64 {position}, i64 {output}, ptr "
-                f"{body.at(body.array('%buffers', 1, 'ptr'), to)}"
+                f"{body.at(body.operand(1), to)}"
                 f", i64 0, i64 {positions}, i64 {count})"
             )
         return calling(body.work_item(symbol), shape, self.callees)
@@ -180,11 +180,11 @@ class GradientCode(RecordCode):
     def llvm(self, symbol: str) -> str:
         body, width = FunctionBody(), self.shape.columns
         m, n, k, groups = (
-            body.array("%params", i)
+            body.param(i)
             for i in (GradientParams.M, GradientParams.N, GradientParams.K, GradientParams.GROUPS)
         )
         total, chunk, span, together, most = (
-            body.array("%params", i) for i in range(GradientParams.TOTAL, GradientParams.ROWS + 1)
+            body.param(i) for i in range(GradientParams.TOTAL, GradientParams.ROWS + 1)
         )
         counts = [body.ceil(span, width), body.ceil(m, most), groups]
         number, found = "%work_item", []
@@ -204,7 +204,7 @@ class GradientCode(RecordCode):
         panels = body.mul(group, body.ceil(m, self.results.columns))
         panels = body.add(panels, body.div(row, self.results.columns))
         gap = body.mul(total, line)
-        left = body.at(body.array("%buffers", 1, "ptr"), body.mul(panels, gap))
+        left = body.at(body.operand(1), body.mul(panels, gap))
         begin = body.mul(number, chunk)
         end = body.min(body.add(begin, chunk), total)
         asking = body.loop(begin, end, depth(self.shape), asks=True)
@@ -282,7 +282,7 @@ class GradientCode(RecordCode):
         shape, (first, count) = self.shape, wanted
         kind = shape.stored if self.is_whole else shape.dtype
         channels, k, together = (
-            body.array("%params", i)
+            body.param(i)
             for i in (GradientParams.CHANNELS, GradientParams.K, GradientParams.TOGETHER)
         )
         taps = body.div(k, body.max(channels, 1))
@@ -292,7 +292,7 @@ class GradientCode(RecordCode):
             tap, channel = body.div(position, channels), body.rem(position, channels)
             offset = body.mul(body.add(body.mul(channel, taps), tap), kind.itemsize)
             body.set(body.at(offsets, body.mul(column, 8)), offset)
-        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(begin, kind.itemsize))
+        result = body.at(body.operand(2), body.mul(begin, kind.itemsize))
         with body.loop(0, rows) as row, body.loop(0, count) as column:
             to = body.at(result, body.mul(body.mul(row, k), kind.itemsize))
             to = body.at(to, body.array(offsets, column))

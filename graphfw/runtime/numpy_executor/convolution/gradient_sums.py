@@ -111,8 +111,7 @@ class _Sums:
         self.stored = Elements(body, self.shape, self.shape.stored)
         self.line = self.shape.columns * self.shape.size
         self.outputs, self.channels, self.tiles = (
-            body.array("%params", i)
-            for i in (SumParams.OUTPUTS, SumParams.CHANNELS, SumParams.TILES)
+            body.param(i) for i in (SumParams.OUTPUTS, SumParams.CHANNELS, SumParams.TILES)
         )
 
     def text(self, symbol: str) -> str:
@@ -125,7 +124,7 @@ class _Sums:
         for count in blocks:
             firsts.append(body.mul(body.rem(chunk_number, count), _PANELS))
             chunk_number = body.div(chunk_number, count)
-        chunk = body.array("%params", SumParams.CHUNK)
+        chunk = body.param(SumParams.CHUNK)
         begin = body.mul(chunk_number, chunk)
         tiles = body.max(body.min(body.sub(self.tiles, begin), chunk), "0")
         ends = [
@@ -157,7 +156,7 @@ class _Sums:
         body = self.body
         whole = body.mul(panels, body.mul(self.tiles, self.shape.columns))
         plane = body.mul(body.add(whole, GAP), self.shape.size)
-        at = body.at(body.array("%buffers", operand, "ptr"), body.mul(product, plane))
+        at = body.at(body.operand(operand), body.mul(product, plane))
         return body.at(at, body.mul(tile, self.line))
 
     def multiply(
@@ -185,7 +184,7 @@ class _Sums:
         body, size, lanes = self.body, self.shape.size, self.shape.lanes
         item, taps = self.shape.stored.itemsize, TAPS * TAPS
         whole = body.mul(body.mul(self.outputs, self.channels), taps * item)
-        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(chunk_number, whole))
+        result = body.at(body.operand(2), body.mul(chunk_number, whole))
         end = body.min(body.add(first, _PANELS * self.shape.columns), self.outputs)
         count = body.min(body.sub(self.channels, channel), _PANELS * self.shape.columns)
         with body.loop(first, end) as output, body.loop(0, count, lanes) as lane:

@@ -55,8 +55,8 @@ class PartialSumsCode(RecordCode):
     def llvm(self, symbol: str) -> str:
         body, shape = FunctionBody(), self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
-        partials, size = (body.array("%params", i) for i in range(2))
-        *arrays, to = (body.array("%buffers", i, "ptr") for i in range(self.arrays + 1))
+        partials, size = (body.param(i) for i in range(2))
+        *arrays, to = (body.operand(i) for i in range(self.arrays + 1))
         begin = body.mul("%work_item", _WORK_ITEM)
         end = body.min(body.add(begin, _WORK_ITEM), size)
         total = body.slot(shape.vector)

@@ -64,12 +64,8 @@ class _PixelMajorPool(PixelMajorWriter):
 
     def window_param(self, axis: int, which: int) -> str:
         """Read a run-time integer of the windows."""
-        return self.param(
-            PixelMajor.COUNT
-            + PixelMajorDim.COUNT * self.code.rank
-            + PoolWindow.COUNT * axis
-            + which
-        )
+        first = PixelMajor.COUNT + PixelMajorDim.COUNT * self.code.rank
+        return self.body.param(first + PoolWindow.COUNT * axis + which)
 
     def result_block(self) -> Result:
         body = self.body
@@ -113,7 +109,7 @@ class _PixelMajorPool(PixelMajorWriter):
         first = body.mul(panel, columns)
         left = body.sub(self.m, first)
         here = body.mul(body.add(body.mul(group, self.m), first), self.size)
-        here = body.at(body.array("%buffers", 2, "ptr"), here)
+        here = body.at(body.operand(2), here)
         return [
             self.computed.load_some(
                 body.at(here, n * lanes * self.size), self.computed.mask(left, n)

@@ -48,7 +48,7 @@ class WeightsCode(RecordCode):
         body, shape = FunctionBody(), self.shape
         item = shape.stored.itemsize
         stored = Elements(body, shape, shape.stored)
-        numbers = [body.array("%params", i) for i in range(WeightParams.COUNT + 2 * self.rank)]
+        numbers = [body.param(i) for i in range(WeightParams.COUNT + 2 * self.rank)]
         tile, outputs, tiles, blocks, depth, channels, taps, offset, output, channel = numbers[
             : WeightParams.COUNT
         ]
@@ -56,7 +56,7 @@ class WeightsCode(RecordCode):
         group, number = body.div("%work_item", tiles), body.rem("%work_item", tiles)
         first = body.mul(number, tile)
         rows = body.min(body.sub(outputs, first), tile)
-        source = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, item))
+        source = body.at(body.operand(0), body.mul(offset, item))
         source = body.at(source, body.mul(body.add(body.mul(group, outputs), first), output))
         k = body.mul(channels, taps)
         # The begin and the end of the tile's block, in tiles.
@@ -65,7 +65,7 @@ class WeightsCode(RecordCode):
         end = body.div(body.mul(tiles, body.add(block, 1)), blocks)
         line = body.mul(tile, shape.size)
         before = body.mul(body.mul(body.add(body.mul(group, tiles), begin), k), line)
-        to = body.at(body.array("%buffers", 1, "ptr"), before)
+        to = body.at(body.operand(1), before)
         pieces = body.max(body.ceil(k, depth), "1")
         with body.loop(0, pieces) as piece:
             k_begin = body.div(body.mul(k, piece), pieces)

@@ -154,18 +154,15 @@ class _WindowArgmax(WindowBounds):
             item = 8 if number else self.values.dtype.itemsize
             window = rank if op is FoldWindows else 0
             first, *gaps = [
-                body.mul(body.array("%params", next(positions)), item)
-                for _ in range(3 + window + rank)
+                body.mul(body.param(next(positions)), item) for _ in range(3 + window + rank)
             ]
-            start = body.at(body.array("%buffers", number, "ptr"), first)
+            start = body.at(body.operand(number), first)
             found.append(_Operand(start, gaps[:2], gaps[2 : 2 + window], gaps[2 + window :]))
         return found
 
     def text(self, symbol: str) -> str:
         body = self.body
-        planes, together = (
-            body.array("%params", i) for i in (ArgmaxParams.PLANES, ArgmaxParams.TOGETHER)
-        )
+        planes, together = (body.param(i) for i in (ArgmaxParams.PLANES, ArgmaxParams.TOGETHER))
         begin = body.mul("%work_item", together)
         with body.loop(begin, body.min(body.add(begin, together), planes)) as plane:
             self.plane(plane)
@@ -174,14 +171,14 @@ class _WindowArgmax(WindowBounds):
     def plane(self, plane: str) -> None:
         """Go through a plane, strip by strip; each is as wide as a vector."""
         body, code, lanes = self.body, self.code, self.shape.lanes
-        each = body.max(body.array("%params", ArgmaxParams.EACH), 1)
+        each = body.max(body.param(ArgmaxParams.EACH), 1)
         lead = (body.div(plane, each), body.rem(plane, each))
         starts = [self.offset(one.start, one.lead, lead) for one in self.operands]
         rows, positions = "1", self.dims[-1][Spatial.POSITIONS]
         for dim in self.dims[:-1]:
             rows = body.mul(rows, dim[Spatial.POSITIONS])
-        result = body.array("%buffers", len(self.operands), "ptr")
-        size, item = body.array("%params", ArgmaxParams.SIZE), code.shape.stored.itemsize
+        result = body.operand(len(self.operands))
+        size, item = body.param(ArgmaxParams.SIZE), code.shape.stored.itemsize
         if not self.adds:
             image = starts[0]
             line = 8 if code.op is WindowArgmax else item

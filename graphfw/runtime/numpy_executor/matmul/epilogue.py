@@ -88,6 +88,6 @@ def own_buffers(body: FunctionBody, operands: tuple[int, ...], product: str) -> 
     """
     buffers = body.slot(f"[{len(operands)} x ptr]")
     for number, operand in enumerate(operands):
-        value = product if operand < 0 else body.array("%buffers", operand, "ptr")
+        value = product if operand < 0 else body.operand(operand)
         body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
     return buffers

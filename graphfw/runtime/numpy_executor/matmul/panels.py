@@ -36,17 +36,17 @@ class PackPanelsCode(RecordCode):
     def llvm(self, symbol: str) -> str:
         body, size = FunctionBody(), self.shape.stored.itemsize
         (pack,) = self.callees
-        k, n, offset, k_stride, n_stride, per_item = (body.array("%params", i) for i in range(6))
+        k, n, offset, k_stride, n_stride, per_item = (body.param(i) for i in range(6))
         column = body.mul("%work_item", per_item)
         columns = body.min(body.sub(n, column), per_item)
         k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
-        b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
+        b = body.at(body.operand(0), body.mul(offset, size))
         gap = body.mul(body.ceil(k, self.shape.k_pack), self.shape.columns * self.shape.size)
         panels = body.mul(body.div(column, self.shape.columns), gap)
         body.line(
             f"call fastcc void @{pack.name}(ptr {body.at(b, body.mul(column, n_bytes))}, "
             f"i64 {k_bytes}, i64 {n_bytes}, "
-            f"ptr {body.at(body.array('%buffers', 1, 'ptr'), panels)}, "
+            f"ptr {body.at(body.operand(1), panels)}, "
             f"i64 {gap}, i64 {k}, i64 {columns})"
         )
         declared = declarations(self.shape) | pack.declaration

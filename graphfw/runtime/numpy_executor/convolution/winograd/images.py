@@ -55,10 +55,10 @@ class _Images:
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.line = self.shape.lanes * self.shape.size
         self.height, self.width = (
-            body.array("%params", i) for i in (WinogradParams.HEIGHT, WinogradParams.WIDTH)
+            body.param(i) for i in (WinogradParams.HEIGHT, WinogradParams.WIDTH)
         )
         self.x_channel, self.x_row = (
-            body.mul(body.array("%params", i), self.shape.size)
+            body.mul(body.param(i), self.shape.size)
             for i in (WinogradParams.X_CHANNEL, WinogradParams.X_ROW)
         )
 
@@ -98,7 +98,7 @@ class _Images:
             for lane in range(lanes)
         ]
         top, left = (
-            body.sub(body.mul(first, m), body.array("%params", before))
+            body.sub(body.mul(first, m), body.param(before))
             for first, before in (
                 ("%down", WinogradParams.PADDING_DOWN),
                 ("%across", WinogradParams.PADDING_ACROSS),

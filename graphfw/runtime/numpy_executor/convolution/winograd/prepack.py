@@ -40,7 +40,7 @@ class PrepackCode(RecordCode):
 
     def llvm(self, symbol: str) -> str:
         body = FunctionBody()
-        channels, lanes = body.array("%params", WinogradParams.CHANNELS), self.shape.lanes
+        channels, lanes = body.param(WinogradParams.CHANNELS), self.shape.lanes
         groups = body.ceil(channels, lanes)
         number, first = (
             body.div("%work_item", groups),
@@ -49,7 +49,7 @@ class PrepackCode(RecordCode):
         bounds = first, body.min(body.add(first, lanes), channels)
         seen = seen_planes(body, self.shape, "")
         before = body.mul(body.mul(number, seen.plane), self.algorithm.products)
-        here = body.at(body.array("%buffers", 1, "ptr"), before)
+        here = body.at(body.operand(1), before)
         block = block_of(body, self.algorithm, number)
         transform(body, self.images, block, bounds, seen._replace(address=here))
         return calling(body.work_item(symbol), self.shape, self.callees)

@@ -45,18 +45,18 @@ class WinogradWeightsCode(RecordCode):
         body, shape, algorithm = FunctionBody(), self.shape, self.algorithm
         size, lanes, width = shape.size, shape.lanes, shape.columns
         elements = Elements(body, shape, shape.dtype)
-        numbers = [body.array("%params", i) for i in range(WinogradWeightParams.COUNT)]
+        numbers = [body.param(i) for i in range(WinogradWeightParams.COUNT)]
         outputs, channels, chunk = numbers[:3]
         offset, output, channel, down, across = (body.mul(number, size) for number in numbers[3:])
         first = body.mul("%work_item", width)
         count = body.min(body.sub(outputs, first), width)
-        source = body.at(body.array("%buffers", 0, "ptr"), offset)
+        source = body.at(body.operand(0), offset)
         source = body.at(source, body.mul(first, output))
         panel = body.mul(channels, width * size)
         begin = body.mul(body.div("%work_item", chunk), chunk)
         panels = body.min(chunk, body.sub(body.ceil(outputs, width), begin))
         before = body.add(body.mul(begin, algorithm.products), body.sub("%work_item", begin))
-        to = body.at(body.array("%buffers", 1, "ptr"), body.mul(before, panel))
+        to = body.at(body.operand(1), body.mul(before, panel))
         plane = body.mul(panels, panel)
         # The elements of the weights of one channel: [element][output].
         taps = TAPS * TAPS
