@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from graphfw.ir.dtype import DType, float32
+from graphfw.ir.dtype import DType
+from graphfw.ops.composed import wide_dtype
 from graphfw.runtime.numpy_executor.attention.elements import read, write
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import (
@@ -39,13 +40,13 @@ class AttentionTile:
     @classmethod
     def of(cls, dtype: DType, vector_bytes: int) -> AttentionTile:
         """Return the tile for a processor: as large as its registers allow."""
-        lanes = vector_bytes // _wide(dtype).itemsize
+        lanes = vector_bytes // wide_dtype(dtype).itemsize
         return cls(dtype, lanes, 8 if vector_bytes == 64 else 4)
 
     @property
     def wide(self) -> DType:
         """The dtype of the computation: float32 for 16-bit floats."""
-        return _wide(self.dtype)
+        return wide_dtype(self.dtype)
 
     @property
     def columns(self) -> int:
@@ -116,10 +117,6 @@ class AttentionTile:
         """a b + c, for vectors; rounded once where the processor does that in one instruction."""
         kind = self.vector
         return f.call(kind, f"llvm.fmuladd.{self.suffix}", (kind, a), (kind, b), (kind, c))
-
-
-def _wide(dtype: DType) -> DType:
-    return float32 if dtype.is_low_precision else dtype
 
 
 def exp(f: LlvmFunction, t: AttentionTile, x: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dim import DimLike, dim_max, static
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.convolution_ops import ConvWeight
@@ -332,18 +332,14 @@ def conv_weight_steps(
         return []
     target = host()
     shape = shape_for(x.storage.dtype, target)
-    groups, channels, outputs_ = op.groups, result.shape[1], y.shape[1]
-    assert isinstance(groups, int)
-    assert isinstance(outputs_, int)
-    assert isinstance(channels, int)
+    groups, channels, outputs_ = static(op.groups), static(result.shape[1]), static(y.shape[1])
     depthwise = _depthwise_step(node, x, y, result, dims)
     if depthwise is not None and along == 1:
         return [depthwise]
     if winograd and fits(x, y, dims, groups):
         return winograd_gradient_steps(node, x, y, result.storage, dims)
     dims = joined(dims)
-    m, n, k = outputs_ // max(groups, 1), size_of(y.shape[2:]), size_of(result.shape[1:])
-    assert isinstance(k, int)
+    m, n, k = outputs_ // max(groups, 1), size_of(y.shape[2:]), static(size_of(result.shape[1:]))
     total, width = x.shape[0] * n, shape.columns
     results = _narrowed(shape, m)
     panels = groups * -(-m // results.columns)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dim import DimLike, dim_max, dim_min, static
 from graphfw.ir.dtype import float32
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
@@ -228,9 +228,7 @@ def fits(x: View, y: View, dims: list[SpatialDim], groups: int) -> bool:
 
 def _count(view: View) -> int:
     """Return the number of channels, which is known like the weights' sizes."""
-    channels = view.shape[1]
-    assert isinstance(channels, int)
-    return channels
+    return static(view.shape[1])
 
 
 class _Tiling(NamedTuple):

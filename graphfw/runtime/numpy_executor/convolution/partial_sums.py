@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import DimLike, static
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
@@ -85,8 +85,7 @@ def added(
     result: Storage,
 ) -> Step:
     """Return the step that adds the partial sums in arrays, so many in each, to a result."""
-    size = result.size
-    assert isinstance(size, int)
+    size = static(result.size)
     code = PartialSumsCode(shape, len(arrays), target)
     written = (*[False] * len(arrays), True)
     return Step((node,), code, (*arrays, result), written, (partials, size), -(-size // _WORK_ITEM))
