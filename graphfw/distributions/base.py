@@ -384,18 +384,17 @@ def parameters(what: str, **given: TensorLike) -> dict[str, Tensor]:
     return {label: floats(what, t) for label, t in zip(given, tensors, strict=True)}
 
 
-def batch_of(what: str, operands: Mapping[str, Tensor], *, event: int = 0) -> Shape:
-    """Return the shape that parameters broadcast to, without the last dims of each.
+def batch_of(what: str, operands: Mapping[str, Tensor]) -> Shape:
+    """Return the shape that parameters broadcast to.
 
     Args:
         what: The distribution.
         operands: The parameters by their labels.
-        event: The number of last dims of each that are no batch dims.
 
     Raises:
         ShapeError: They don't broadcast.
     """
-    shapes = [tensor.shape[: tensor.ndim - event] for tensor in operands.values()]
+    shapes = [tensor.shape for tensor in operands.values()]
     try:
         return broadcast(*shapes)
     except Requirement as failed:

@@ -48,12 +48,16 @@ class _LocationScale(Distribution):
     scale: Tensor
     """The width."""
 
-    def __init__(self, loc: TensorLike, scale: TensorLike, **others: TensorLike) -> None:
+    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
+        self._take(loc=loc, scale=scale)
+
+    def _take(self, **given: TensorLike) -> None:
+        """Take the parameters: all but loc are above 0."""
         what = type(self).__name__
-        given = {**others, "loc": loc, "scale": scale}
         tensors = parameters(what, **given)
-        for label in (*others, "scale"):
-            demand_range(what, label, given[label], tensors[label], POSITIVE)
+        for label, value in given.items():
+            if label != "loc":
+                demand_range(what, label, value, tensors[label], POSITIVE)
         super().__init__(tensors, batch_of(what, tensors))
 
     def _draw(self, dims: Shape, path: Stream) -> Tensor:
@@ -124,9 +128,6 @@ class Normal(_LocationScale):
 
     _standard_variance = 1.0
 
-    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
-        super().__init__(loc, scale)
-
     def _standard_draw(self, dims: Shape, path: Stream) -> Tensor:
         return random.normal(dims, dtype=self._float, name=path)
 
@@ -161,9 +162,6 @@ class Laplace(_LocationScale):
     """
 
     _standard_variance = 2.0
-
-    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
-        super().__init__(loc, scale)
 
     def _standard_draw(self, dims: Shape, path: Stream) -> Tensor:
         return random.laplace(dims, dtype=self._float, name=path)
@@ -206,9 +204,6 @@ class Cauchy(_LocationScale):
 
     _standard_variance = NAN
 
-    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
-        super().__init__(loc, scale)
-
     def _standard_draw(self, dims: Shape, path: Stream) -> Tensor:
         return random.cauchy(dims, dtype=self._float, name=path)
 
@@ -247,9 +242,6 @@ class Gumbel(_LocationScale):
 
     _standard_variance = math.pi**2 / 6
 
-    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
-        super().__init__(loc, scale)
-
     def _standard_draw(self, dims: Shape, path: Stream) -> Tensor:
         return random.gumbel(dims, dtype=self._float, name=path)
 
@@ -287,9 +279,6 @@ class Logistic(_LocationScale):
     """
 
     _standard_variance = math.pi**2 / 3
-
-    def __init__(self, loc: TensorLike, scale: TensorLike) -> None:
-        super().__init__(loc, scale)
 
     def _standard_draw(self, dims: Shape, path: Stream) -> Tensor:
         # The difference of two independent Gumbel draws.
@@ -334,7 +323,7 @@ class StudentT(_LocationScale):
     """The degrees of freedom."""
 
     def __init__(self, freedom: TensorLike, loc: TensorLike = 0.0, scale: TensorLike = 1.0) -> None:
-        super().__init__(loc, scale, freedom=freedom)
+        self._take(freedom=freedom, loc=loc, scale=scale)
 
     def _standard_draw(self, dims: Shape, path: Stream) -> Tensor:
         return random.student_t(dims, self.freedom, dtype=self._float, name=path)

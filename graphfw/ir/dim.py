@@ -151,6 +151,12 @@ def symbol(name: str) -> Dim:
     return Dim({(Atom(name, "symbol", (), 0, None),): 1})
 
 
+def static(size: DimLike) -> int:
+    """Return a size that is known before a run."""
+    assert isinstance(size, int)
+    return size
+
+
 def dim_max(first: DimLike, *others: DimLike) -> DimLike:
     """The largest of the sizes. Operands that can never be the largest are dropped."""
     return _extreme("max", (first, *others))

@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -25,15 +25,15 @@ from graphfw.ir.dim_writer import GROUP
 from graphfw.ir.polynomial import Atom, composites, lone_atom, terms_of
 
 
-def parse_dim(text: str, *, symbols: Collection[str] | None = None) -> DimLike:
+def parse_dim(text: str) -> DimLike:
     """The size written in `text`; `parse_dim(str(d)) == d`.
 
     Allowed: ints, names, `+ - * // %`, unary minus, parentheses, `max` and `min` of two or more,
     and `(t0 := max(n, 1), t0*t0)[-1]`, where a name stands for a `//`, `max` or `min`.
-    With `symbols`, no other names. ValueError for anything else and for a division by 0.
+    ValueError for anything else and for a division by 0.
     """
     try:
-        return dim_of(ast.parse(text.strip(), mode="eval").body, symbols)
+        return dim_of(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
         raise ValueError(f"cannot read the size {text!r}: {error}") from error
 
@@ -45,11 +45,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], DimLike]] = {
 }
 
 
-def dim_of(
-    node: ast.expr,
-    symbols: Collection[str] | None = None,
-    definitions: Mapping[str, DimLike] = MappingProxyType({}),
-) -> DimLike:
+def dim_of(node: ast.expr, definitions: Mapping[str, DimLike] = MappingProxyType({})) -> DimLike:
     """The size that an expression of Python stands for; errors are those of `parse_dim`.
 
     `definitions` are the names that the expression around this one has defined.
@@ -60,52 +56,44 @@ def dim_of(
         case ast.Name(id=name):
             if name in definitions:
                 return definitions[name]
-            if symbols is not None and name not in symbols:
-                raise ValueError(f"`{name}` is not one of the symbols {sorted(symbols)}")
             return symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -dim_of(operand, symbols, definitions)
+            return -dim_of(operand, definitions)
         case ast.BinOp(op=ast.Add() | ast.Sub()):
-            return dim_sum(_summands(node, symbols, definitions))
+            return dim_sum(_summands(node, definitions))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](
-                dim_of(left, symbols, definitions), dim_of(right, symbols, definitions)
-            )
+            return _BINARY[type(op)](dim_of(left, definitions), dim_of(right, definitions))
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=[_, _, *_], keywords=[]):
             extreme = dim_max if name == "max" else dim_min
-            return extreme(*[dim_of(arg, symbols, definitions) for arg in node.args])
+            return extreme(*[dim_of(arg, definitions) for arg in node.args])
         case ast.Subscript(ast.Tuple([*defined, size]), ast.UnaryOp(ast.USub(), ast.Constant(1))):
             for one in defined:
-                name, definition = _defined(one, symbols, definitions)
+                name, definition = _defined(one, definitions)
                 definitions = {**definitions, name: definition}
-            return dim_of(size, symbols, definitions)
+            return dim_of(size, definitions)
     raise ValueError(
         f"`{ast.unparse(node)}` is not allowed; a size is made of ints, names, + - * // %, "
         "and max or min of two or more operands"
     )
 
 
-def _defined(
-    node: ast.expr, symbols: Collection[str] | None, definitions: Mapping[str, DimLike]
-) -> tuple[str, DimLike]:
+def _defined(node: ast.expr, definitions: Mapping[str, DimLike]) -> tuple[str, DimLike]:
     """The name and the size of `t0 := max(n, 1)`."""
     if isinstance(node, ast.NamedExpr):
-        size = dim_of(node.value, symbols, definitions)
+        size = dim_of(node.value, definitions)
         if _composite(size) is not None:  # others could be squared again and again
             return node.target.id, size
     raise ValueError(f"`{ast.unparse(node)}` is not allowed: only `name := ` a //, max or min")
 
 
-def _summands(
-    node: ast.expr, symbols: Collection[str] | None, definitions: Mapping[str, DimLike]
-) -> list[DimLike]:
+def _summands(node: ast.expr, definitions: Mapping[str, DimLike]) -> list[DimLike]:
     """The terms of a sum. Without recursion along it: a size may have hundreds of terms."""
     found: list[DimLike] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        right = dim_of(node.right, symbols, definitions)
+        right = dim_of(node.right, definitions)
         found.append(right if isinstance(node.op, ast.Add) else -right)
         node = node.left
-    return [*found, dim_of(node, symbols, definitions)]
+    return [*found, dim_of(node, definitions)]
 
 
 def evaluate(d: DimLike, env: Mapping[str, int]) -> int:

@@ -28,6 +28,7 @@ from graphfw.ops.linalg.triangular_lu import LU, SolveFactor, SolveTriangular
 from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
+from graphfw.passes.block_reflections import matrix_sizes
 from graphfw.utils.records import record
 
 _ROUND = 8
@@ -65,7 +66,7 @@ class BlockFactorisations(Pass):
             hits[node.op.name] += 1
             (x, *sides), small = inputs, self.small(node)
             if isinstance(node.op, Cholesky):
-                return _cholesky(x, _sizes(x)[1], small)
+                return _cholesky(x, matrix_sizes(x)[1], small)
             if isinstance(node.op, LU):
                 return factors(x, small)
             right = sides[0] if sides else F.eye(x.shape[-1], dtype=x.dtype)
@@ -90,14 +91,6 @@ class BlockFactorisations(Pass):
             return rows > small
         is_one = all([t.ndim == 2 for t in node.inputs]) and 0 not in (rows, columns)
         return is_one and not _Limits(small, self.panel).has(rows, columns)
-
-
-def _sizes(x: Tensor) -> tuple[int, int]:
-    """Return the numbers of rows and columns of matrices; they are known."""
-    rows, columns = x.shape[-2:]
-    assert isinstance(rows, int)
-    assert isinstance(columns, int)
-    return rows, columns
 
 
 def _is_transpose(node: Node) -> bool:
@@ -181,7 +174,7 @@ class _Limits(NamedTuple):
 
 def _lu(x: Tensor, limits: _Limits) -> _Factors:
     """Return the LU decomposition of a matrix.  x: [M, N]"""
-    rows, columns = _sizes(x)
+    rows, columns = matrix_sizes(x)
     if limits.has(rows, columns):
         return _Factors(*emit_all(LU(), x))
     cut = _half(columns, limits.panel) if columns <= rows else rows

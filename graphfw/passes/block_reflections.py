@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from graphfw.ir.build import emit_all
+from graphfw.ir.dim import static
 from graphfw.ir.functions import F
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.cholesky_qr import QR, Reflections
@@ -51,10 +52,9 @@ class BlockReflections(NodePass):
 
     def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         (x,) = inputs
-        rows, columns = _sizes(x)
+        rows, columns = matrix_sizes(x)
         panels = _panels(x, lambda rows: self.panel(node, rows))
-        bases, known = node.types[0].shape[-1], sum([panel.width for panel in panels])
-        assert isinstance(bases, int)
+        bases, known = static(node.types[0].shape[-1]), sum([panel.width for panel in panels])
         upper = [_from(panel.upper, columns) for panel in panels]
         if bases > known:
             upper.append(F.zeros((*x.shape[:-2], bases - known, columns), dtype=x.dtype))
@@ -71,22 +71,20 @@ class _Panel(NamedTuple):
     @property
     def width(self) -> int:
         """The number of reflections."""
-        return _sizes(self.vectors)[0]
+        return matrix_sizes(self.vectors)[0]
 
 
-def _sizes(x: Tensor) -> tuple[int, int]:
+def matrix_sizes(x: Tensor) -> tuple[int, int]:
     """Return the numbers of rows and columns of matrices; they are known."""
     rows, columns = x.shape[-2:]
-    assert isinstance(rows, int)
-    assert isinstance(columns, int)
-    return rows, columns
+    return static(rows), static(columns)
 
 
 def _panels(x: Tensor, width_for: Callable[[int], int]) -> list[_Panel]:
     """Return the panels of a decomposition."""
     panels = []
     while True:
-        rows, columns = _sizes(x)
+        rows, columns = matrix_sizes(x)
         width = min(rows, columns, width_for(rows))
         vectors, joined, upper = emit_all(Reflections(), x[..., :width])
         right = x[..., width:]
@@ -101,7 +99,7 @@ def _panels(x: Tensor, width_for: Callable[[int], int]) -> list[_Panel]:
 
 def _from(x: Tensor, columns: int) -> Tensor:
     """Return rows with zeros before them, so that there are so many columns."""
-    missing = columns - _sizes(x)[1]
+    missing = columns - matrix_sizes(x)[1]
     if not missing:
         return x
     zeros = F.zeros((*x.shape[:-1], missing), dtype=x.dtype)
@@ -114,7 +112,7 @@ def _product(panels: list[_Panel], rows: int, columns: int) -> Tensor:
     start = sum([panel.width for panel in panels])
     result = None
     for vectors, joined, _ in reversed(panels):
-        width = _sizes(vectors)[0]
+        width = matrix_sizes(vectors)[0]
         start -= width
         left, after = vectors[..., :width], vectors[..., width:]
         if result is None:

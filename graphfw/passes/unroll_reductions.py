@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from graphfw.ir.affine import Index, LoopVariable, broadcast_index
+from graphfw.ir.dim import static
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 
@@ -58,8 +59,7 @@ def written_out(
         can_repeat: Whether a node may be computed here too, given those that are.
     """
     width = sum([bool(position.terms) for position in index])
-    count = size_of([variable.extent for variable in gone])
-    assert isinstance(count, int)
+    count = static(size_of([variable.extent for variable in gone]))
     inside: dict[Node, None] = {}
     reads: dict[tuple[Tensor, Index | None], None] = {}
     seen: set[tuple[Tensor, Index]] = set()

@@ -21,7 +21,7 @@ from graphfw.errors import (
 from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
 from graphfw.ir import time_limits
-from graphfw.ir.dim import DimLike, substitute
+from graphfw.ir.dim import DimLike, static, substitute
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.shape import int_or_none
@@ -249,8 +249,8 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
             totals[0],
             totals[1],
             totals[2],
-            sum(_static(kind.size) for kind in parameters),
-            sum(_static(kind.nbytes) for kind in parameters),
+            sum(static(kind.size) for kind in parameters),
+            sum(static(kind.nbytes) for kind in parameters),
         )
 
     def explain(self, *shapes: ShapeOrSizes) -> str:
@@ -425,8 +425,3 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
             f"<Plan of {counted(len(program.graph.nodes), 'node')}: {self._order()} -> "
             f"{counted(values, 'value')}, {counted(len(program.updated), 'update')}>"
         )
-
-
-def _static(size: DimLike) -> int:
-    assert isinstance(size, int)  # variables have static shapes
-    return size

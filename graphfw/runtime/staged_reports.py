@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from graphfw.errors import ExecutorError
-from graphfw.ir.dim import DimLike, substitute, symbols_of
+from graphfw.ir.dim import DimLike, static, substitute, symbols_of
 from graphfw.ops.control.shape_checks import ShapeCheck
 from graphfw.runtime.locations import location_of
 from graphfw.runtime.memory import Kind, MemoryEntry, MemoryReport
@@ -117,6 +117,4 @@ def profile(
 
 
 def _size(dim: DimLike, env: Mapping[str, int]) -> int:
-    size = substitute(dim, env)
-    assert isinstance(size, int)
-    return size
+    return static(substitute(dim, env))

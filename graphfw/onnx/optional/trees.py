@@ -93,7 +93,7 @@ def _regressor(node: ModelNode, x: Tensor) -> Tensor:
     trees = _read(node, "target", count)
     how = node.choice("aggregate_function", "SUM", ("AVERAGE", "MAX", "MIN", "SUM"))
     total = _aggregated(node, x, trees, how)
-    base = _tensor_or(node, "base_values", ())
+    base = _numbers(node, "base_values")
     if len(base):
         node.require(
             len(base) == count, f"{len(base)} base_values don't fit {counted(count, 'target')}"
@@ -108,7 +108,7 @@ def _classifier(node: ModelNode, x: Tensor) -> tuple[Value, Tensor]:
     trees = _read(node, "class", max(len(labels), 1))
     transform = node.choice("post_transform", "NONE", POST_TRANSFORMS)
     total = _aggregated(node, x, trees, "SUM")
-    base = _tensor_or(node, "base_values", ()).astype(np.float32)
+    base = _numbers(node, "base_values").astype(np.float32)
     used = np.flatnonzero(trees.given.any(axis=0))
     is_probability = bool((trees.weights >= 0).all())
     bound = 0.5 if is_probability else 0.0
@@ -165,7 +165,7 @@ def _read(node: ModelNode, what: str, targets: int) -> _Trees:
     leaf_trees = node.attr(f"{what}_treeids")
     at = zip(leaf_trees, _ints(node, f"{what}_nodeids", len(leaf_trees)).tolist(), strict=True)
     leaves = np.asarray([rows.get(key, -1) for key in at], np.int64)
-    weights = _tensor_or(node, f"{what}_weights", ())
+    weights = _numbers(node, f"{what}_weights")
     roots = np.flatnonzero(~led_to)
     one_each = np.array_equal(np.sort(trees[roots]), np.unique(trees))
     node.require(one_each, "its nodes are not trees: each should have one root")
@@ -173,7 +173,7 @@ def _read(node: ModelNode, what: str, targets: int) -> _Trees:
     yes, no = ways
     return _Trees(
         np.where(is_leaf, 0, _ints(node, "nodes_featureids", count)),
-        _tensor_or(node, "nodes_values", ()),
+        _numbers(node, "nodes_values"),
         mode,
         yes,
         no,
@@ -300,10 +300,10 @@ def _members(node: ModelNode, modes: Array, leaves: int, dtype: Any) -> Array | 
     return table
 
 
-def _tensor_or(node: ModelNode, name: str, default: Any) -> Array:
-    """Return numbers that opset 3 may have as a tensor of another name."""
+def _numbers(node: ModelNode, name: str) -> Array:
+    """Return numbers, if there are any; opset 3 may have them as a tensor of another name."""
     tensor = node.attr(f"{name}_as_tensor", None)
-    return np.asarray(node.attr(name, default) if tensor is None else tensor)
+    return np.asarray(node.attr(name, ()) if tensor is None else tensor)
 
 
 def _ints(node: ModelNode, name: str, count: int) -> Array:

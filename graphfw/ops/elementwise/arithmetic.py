@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from graphfw.errors import ArgumentError
@@ -58,7 +59,6 @@ Add = binary_op(
     """,
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: ct),
     traits=(COMMUTATIVE,),
-    scalar="add",
     mixed_precision="follows",
 )
 add = binary_function(Add)
@@ -173,7 +173,6 @@ FloorDivide = binary_op(
     vjp=NONDIFF,
     xp=numerics.floor_divide,
     accepts="real",
-    scalar="floor_divide",
 )
 floor_divide = binary_function(FloorDivide)
 remainder = binary(
@@ -189,7 +188,6 @@ remainder = binary(
     accepts="real",
     domain=(0.5, 2.0),
     smooth=False,
-    scalar="remainder",
 )
 
 # Powers.
@@ -227,7 +225,6 @@ Pow = binary_op(
     xp=_pow,
     domain=(0.5, 2.0),
     samples=(ok("int32[5]", "int32[5]", ints=(-3, 4)), ok("uint8[5]", "uint8[5]")),
-    scalar="pow",
 )
 
 
@@ -289,7 +286,6 @@ abs = unary(
     accepts="numeric",
     result="real",
     smooth=False,
-    scalar="abs",
     mixed_precision="follows",
     traits=(IDEMPOTENT,),
 )
@@ -329,7 +325,6 @@ copysign = binary(
     vjp=(lambda ct, y, a, b: ct * (F.sign(a) * F.copysign(1, b)), None),
     accepts="floating-point",
     smooth=False,
-    scalar="copysign",
     mixed_precision="follows",
 )
 nextafter = binary(
@@ -341,6 +336,7 @@ nextafter = binary(
     vjp=NONDIFF,
     accepts="floating-point",
     widen=False,
+    scalar=None,
 )
 
 
@@ -393,46 +389,33 @@ def _itself_if_integer(x: Tensor) -> Tensor | None:
     return x if x.dtype.is_integer else None
 
 
-floor = unary(
+_rounding = partial(
+    unary,
+    vjp=NONDIFF,
+    shortcut=_itself_if_integer,
+    mixed_precision="follows",
+    traits=(IDEMPOTENT,),
+)
+floor = _rounding(
     "floor",
     doc="Round down; no gradient. Integers stay as they are.  x: real [*A] -> [*A]",
-    vjp=NONDIFF,
     accepts="floating-point",
-    shortcut=_itself_if_integer,
-    scalar="floor",
-    mixed_precision="follows",
-    traits=(IDEMPOTENT,),
 )
-ceil = unary(
+ceil = _rounding(
     "ceil",
     doc="Round up; no gradient. Integers stay as they are.  x: real [*A] -> [*A]",
-    vjp=NONDIFF,
     accepts="floating-point",
-    shortcut=_itself_if_integer,
-    scalar="ceil",
-    mixed_precision="follows",
-    traits=(IDEMPOTENT,),
 )
-trunc = unary(
+trunc = _rounding(
     "trunc",
     doc="Round towards 0; no gradient. Integers stay as they are.  x: real [*A] -> [*A]",
-    vjp=NONDIFF,
     accepts="floating-point",
-    shortcut=_itself_if_integer,
-    scalar="trunc",
-    mixed_precision="follows",
-    traits=(IDEMPOTENT,),
 )
-round = unary(
+round = _rounding(
     "round",
     doc="""Round to whole numbers, halves to even; no gradient.  x: numeric [*A] -> [*A]
 
     Integers stay as they are; of complex numbers both components are rounded.
     """,
-    vjp=NONDIFF,
     xp="rint",
-    shortcut=_itself_if_integer,
-    scalar="round",
-    mixed_precision="follows",
-    traits=(IDEMPOTENT,),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -75,36 +76,25 @@ not_equal = binary(
     traits=(COMMUTATIVE,),
     scalar="ne",
 )
-less = binary(
+_ordering = partial(binary, vjp=NONDIFF, accepts="real or bool", result="bool")
+less = _ordering(
     "less",
     doc="Return where x1 < x2.  x1, x2: real or bool, broadcast -> bool [*B]",
-    vjp=NONDIFF,
-    accepts="real or bool",
-    result="bool",
     scalar="lt",
 )
-less_equal = binary(
+less_equal = _ordering(
     "less_equal",
     doc="Return where x1 <= x2.  x1, x2: real or bool, broadcast -> bool [*B]",
-    vjp=NONDIFF,
-    accepts="real or bool",
-    result="bool",
     scalar="le",
 )
-greater = binary(
+greater = _ordering(
     "greater",
     doc="Return where x1 > x2.  x1, x2: real or bool, broadcast -> bool [*B]",
-    vjp=NONDIFF,
-    accepts="real or bool",
-    result="bool",
     scalar="gt",
 )
-greater_equal = binary(
+greater_equal = _ordering(
     "greater_equal",
     doc="Return where x1 >= x2.  x1, x2: real or bool, broadcast -> bool [*B]",
-    vjp=NONDIFF,
-    accepts="real or bool",
-    result="bool",
     scalar="ge",
 )
 

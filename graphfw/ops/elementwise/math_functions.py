@@ -65,7 +65,6 @@ exp = unary(
     Tensor([1., 0.], dtype=float32)
     """,
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(y)),
-    scalar="exp",
 )
 
 
@@ -83,35 +82,30 @@ expm1 = unary(
     xp=_expm1,
     doc="exp(x) - 1, exact near 0.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.exp(x))),
-    scalar="expm1",
 )
 log = unary(
     "log",
     doc="The natural logarithm; -inf at 0.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x)),
     domain=(0.5, 2.0),
-    scalar="log",
 )
 log1p = unary(
     "log1p",
     doc="log(1 + x), exact near 0.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(1 + x)),
     domain=(-0.5, 2.0),
-    scalar="log1p",
 )
 log2 = unary(
     "log2",
     doc="The logarithm to base 2.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x) * math.log(2)),
     domain=(0.5, 2.0),
-    scalar="log2",
 )
 log10 = unary(
     "log10",
     doc="The logarithm to base 10.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(x) * math.log(10)),
     domain=(0.5, 2.0),
-    scalar="log10",
 )
 
 
@@ -167,7 +161,6 @@ sqrt = unary(
     doc="The square root; NaN of negative reals.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct * 0.5, F.conj(y)),
     domain=(0.5, 2.0),
-    scalar="sqrt",
 )
 
 
@@ -202,7 +195,6 @@ hypot = binary(
     ),
     accepts="floating-point",
     traits=(COMMUTATIVE,),
-    scalar="hypot",
 )
 
 # Trigonometry.
@@ -211,20 +203,17 @@ sin = unary(
     "sin",
     doc="The sine of radians.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: ct * F.conj(F.cos(x)),
-    scalar="sin",
 )
 cos = unary(
     "cos",
     doc="The cosine of radians.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: -ct * F.conj(F.sin(x)),
-    scalar="cos",
 )
 tan = unary(
     "tan",
     doc="The tangent of radians.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(1 + y * y)),
     domain=(-1.0, 1.0),
-    scalar="tan",
 )
 asin = unary(
     "asin",
@@ -232,7 +221,6 @@ asin = unary(
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(F.sqrt((1 - x) * (1 + x)))),
     xp="arcsin",
     domain=(-0.9, 0.9),
-    scalar="asin",
 )
 acos = unary(
     "acos",
@@ -240,14 +228,12 @@ acos = unary(
     vjp=lambda ct, y, x: F.chain_divide(-ct, F.conj(F.sqrt((1 - x) * (1 + x)))),
     xp="arccos",
     domain=(-0.9, 0.9),
-    scalar="acos",
 )
 atan = unary(
     "atan",
     doc="The inverse tangent, in radians.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(1 + x * x)),
     xp="arctan",
-    scalar="atan",
 )
 
 
@@ -270,7 +256,6 @@ atan2 = binary(
     xp="arctan2",
     accepts="floating-point",
     domain=(0.5, 2.0),
-    scalar="atan2",
 )
 
 # Hyperbolic functions.
@@ -279,13 +264,11 @@ sinh = unary(
     "sinh",
     doc="The hyperbolic sine.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.cosh(x))),
-    scalar="sinh",
 )
 cosh = unary(
     "cosh",
     doc="The hyperbolic cosine.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_multiply(ct, F.conj(F.sinh(x))),
-    scalar="cosh",
 )
 
 
@@ -303,14 +286,12 @@ tanh = unary(
     xp=_tanh,
     doc="The hyperbolic tangent.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: ct * F.conj(1 - y * y),
-    scalar="tanh",
 )
 asinh = unary(
     "asinh",
     doc="The inverse hyperbolic sine.  x: floating-point or complex [*A] -> [*A]",
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj(F.sqrt(1 + x * x))),
     xp="arcsinh",
-    scalar="asinh",
 )
 acosh = unary(
     "acosh",
@@ -321,7 +302,6 @@ acosh = unary(
     ),
     xp="arccosh",
     domain=(1.5, 3.0),
-    scalar="acosh",
 )
 atanh = unary(
     "atanh",
@@ -329,7 +309,6 @@ atanh = unary(
     vjp=lambda ct, y, x: F.chain_divide(ct, F.conj((1 - x) * (1 + x))),
     xp="arctanh",
     domain=(-0.9, 0.9),
-    scalar="atanh",
 )
 
 # Special functions.
@@ -340,7 +319,6 @@ erf = unary(
     vjp=lambda ct, y, x: ct * (F.exp(-x * x) * (2 / math.sqrt(math.pi))),
     xp=numerics.erf,
     accepts="floating-point",
-    scalar="erf",
 )
 erfc = unary(
     "erfc",
@@ -348,7 +326,6 @@ erfc = unary(
     vjp=lambda ct, y, x: ct * (F.exp(-x * x) * (-2 / math.sqrt(math.pi))),
     xp=numerics.erfc,
     accepts="floating-point",
-    scalar="erfc",
 )
 erfinv = unary(
     "erfinv",
@@ -359,7 +336,6 @@ erfinv = unary(
     xp=numerics.erfinv,
     accepts="floating-point",
     domain=(-0.9, 0.9),
-    scalar="erfinv",
 )
 lgamma = unary(
     "lgamma",

@@ -160,7 +160,7 @@ def _make(
     facts: dict[str, Any],
 ) -> type[Elementwise]:
     function = xp if callable(xp) else _of_module(xp or name)
-    native = _primitive(scalar) if isinstance(scalar, str) else scalar
+    native = _primitive(scalar or name) if isinstance(scalar, str) else scalar
     facts |= {
         "__doc__": doc,
         "labels": labels,
@@ -186,8 +186,8 @@ class RowOptions(TypedDict, total=False):
 
     Attributes:
         xp: The name of the array module's function, or `f(xp, *xs)`; default: the same name.
-        scalar: The name of the primitive function of kernels that it is, or `f(k, *xs)`; None where
-            compiled code has none.
+        scalar: The name of the primitive function of kernels that it is, or `f(k, *xs)`; default:
+            the same name; None where compiled code has none.
         accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
             converts integers to the default dtype.
         result: "same", "bool", "real" (of a complex tensor) or "complex" (of two real ones).
@@ -227,7 +227,7 @@ def unary_op(
     doc: str,
     vjp: Vjp | None,
     xp: str | Callable[..., Any] | None = None,
-    scalar: str | Callable[..., Any] | None = None,
+    scalar: str | Callable[..., Any] | None = "",
     accepts: str = "floating-point or complex",
     result: str = "same",
     domain: tuple[float, float] = (-2.0, 2.0),
@@ -300,7 +300,7 @@ def binary_op(
     doc: str,
     vjp: tuple[Vjp | None, Vjp | None] | None,
     xp: str | Callable[..., Any] | None = None,
-    scalar: str | Callable[..., Any] | None = None,
+    scalar: str | Callable[..., Any] | None = "",
     accepts: str = "numeric",
     result: str = "same",
     widen: bool = True,

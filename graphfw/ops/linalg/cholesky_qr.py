@@ -21,13 +21,13 @@ from graphfw.ops.args import TensorLike, inexact
 from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.linalg.matrix_rules import (
     Decomposition,
+    SquareOp,
     adjoint,
     attempt,
     diagonal_matrix,
     hermitian,
     require_lapack,
     require_matrices,
-    require_square,
 )
 from graphfw.ops.linalg.triangular_lu import SolveTriangular
 
@@ -35,16 +35,8 @@ __all__ = ["QRResult", "cholesky", "qr"]
 
 
 @op("cholesky")
-class Cholesky(Decomposition):
+class Cholesky(SquareOp):
     """The lower triangular L with x = L L*.  x: [*B, M, M]  ->  [*B, M, M]"""
-
-    traits = frozenset({PURE, LOOSE})
-
-    def shape(self, x: Shape) -> Shape:
-        return require_square(x)
-
-    def dtype(self, x: DType) -> DType:
-        return require_lapack(x)
 
     def eval(self, xp: Any, x: Any) -> Any:
         failure = "cholesky: a matrix is not positive definite"

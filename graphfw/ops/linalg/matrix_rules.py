@@ -14,7 +14,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.dim import dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F
-from graphfw.ir.op import Case, Cost, Op, bad
+from graphfw.ir.op import LOOSE, PURE, Case, Cost, Op, bad, ok
 from graphfw.ir.shape import broadcast_batch, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -34,6 +34,30 @@ class Decomposition(Op):
         (x,) = inputs
         flops = 2 * x.size * dim_min(x.shape[-2], x.shape[-1])
         return super().cost(outputs, x)._replace(flops=flops)
+
+
+class SquareOp(Decomposition):
+    """The base of the inverse, the determinants and Cholesky's triangle.
+
+    x: [*B, M, M]  ->  [*B, M, M], unless a subclass says otherwise.
+    """
+
+    traits = frozenset({PURE, LOOSE})
+
+    def shape(self, x: Shape) -> Shape:
+        return require_square(x)
+
+    def dtype(self, x: DType) -> DType:
+        return require_lapack(x)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, 3]", diagonal=4.0)
+        yield ok("float32[2, n, n]", diagonal=4.0)
+        yield ok("complex64[2, 2]", diagonal=4.0)
+        yield bad("float32[2, 3]", match="wants square matrices")
+        yield bad("float32[3]", match="wants matrices, of 2 dims or more, not 1")
+        yield bad("float16[3, 3]", match="not float16", error=DTypeError)
 
 
 class Equations(Op):

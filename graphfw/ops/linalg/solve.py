@@ -18,12 +18,14 @@ from graphfw.ir.shape import Requirement, can_broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, converted, inexact, promoted, ruled
-from graphfw.ops.batching import MappedAxis, aligned, leading
+from graphfw.ops.batching import MappedAxis, aligned
 from graphfw.ops.elementwise.cast import finfo
 from graphfw.ops.linalg.matrix_rules import (
     FINITE_FIX,
     SINGULAR_FIX,
+    Decomposition,
     Equations,
+    SquareOp,
     adjoint,
     attempt,
     require_lapack,
@@ -87,35 +89,9 @@ def solve(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     return F.squeeze(emit(Solve(), a, F.expand_dims(b, axis=1)), axis=-1)
 
 
-class SquareOp(Op):
-    """The base of the inverse and the determinants: an LU decomposition."""
-
-    traits = frozenset({PURE, LOOSE})
-    batch = leading
-
-    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
-        (x,) = inputs
-        return super().cost(outputs, x)._replace(flops=2 * x.size * x.shape[-1])
-
-    @staticmethod
-    def cases() -> Iterator[Case]:
-        yield ok("float32[3, 3]", diagonal=4.0)
-        yield ok("float32[2, n, n]", diagonal=4.0)
-        yield ok("complex64[2, 2]", diagonal=4.0)
-        yield bad("float32[2, 3]", match="wants square matrices")
-        yield bad("float32[3]", match="wants matrices, of 2 dims or more, not 1")
-        yield bad("float16[3, 3]", match="not float16", error=DTypeError)
-
-
 @op("inv")
 class Inv(SquareOp):
     """The inverse.  x: [*B, M, M]  ->  [*B, M, M]"""
-
-    def shape(self, x: Shape) -> Shape:
-        return require_square(x)
-
-    def dtype(self, x: DType) -> DType:
-        return require_lapack(x)
 
     def eval(self, xp: Any, x: Any) -> Any:
         return attempt("inv: a matrix is singular", SINGULAR_FIX, xp.linalg.inv, x)
@@ -145,9 +121,6 @@ class Det(SquareOp):
     def shape(self, x: Shape) -> Shape:
         return require_square(x)[:-2]
 
-    def dtype(self, x: DType) -> DType:
-        return require_lapack(x)
-
     def eval(self, xp: Any, x: Any) -> Any:
         return xp.asarray(xp.linalg.det(x))
 
@@ -176,12 +149,6 @@ class Cofactors(SquareOp):
     Through singular values, so that it does not divide: of singular matrices it need not be 0.
     """
 
-    def shape(self, x: Shape) -> Shape:
-        return require_square(x)
-
-    def dtype(self, x: DType) -> DType:
-        return require_lapack(x)
-
     def eval(self, xp: Any, x: Any) -> Any:
         failure = "cofactors: the search for singular values does not converge"
         u, s, vh = attempt(failure, FINITE_FIX, xp.linalg.svd, x, full_matrices=False)
@@ -204,10 +171,12 @@ class Cofactors(SquareOp):
 
 
 @op("slogdet")
-class SLogDet(SquareOp):
+class SLogDet(Decomposition):
     """Sign and logarithm of the size of the determinant.  x: [*B, M, M]  ->  [*B], [*B]"""
 
+    traits = frozenset({PURE, LOOSE})
     multiple = True
+    cases = staticmethod(SquareOp.cases)
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
         return (require_square(x)[:-2],) * 2

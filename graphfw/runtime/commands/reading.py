@@ -15,7 +15,6 @@ from graphfw.ir.parser import parse
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.base import Pass
-from graphfw.passes.manager import Level
 from graphfw.runtime.program import Program, lower
 
 
@@ -29,15 +28,12 @@ def add_graph(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_program(
-    options: argparse.Namespace, passes: Sequence[Pass], verify: Level | None = None
-) -> Program:
+def read_program(options: argparse.Namespace, passes: Sequence[Pass]) -> Program:
     """Return the program that computes a graph's outputs and updates, fed all its placeholders.
 
     Args:
         options: The command's arguments: see `add_graph`.
         passes: What the program's graph goes through.
-        verify: How much is checked: see `run_pipeline`.
 
     Raises:
         ArgumentError: A file can't be read, or the graph has neither outputs nor updates.
@@ -50,7 +46,7 @@ def read_program(
             fix='end it with a line such as "  output %3"',
         )
     feeds = _placeholders(graph)
-    return lower(graph.outputs, graph.updates, feeds, graph, verify, lambda: tuple(passes))
+    return lower(graph.outputs, graph.updates, feeds, graph, None, lambda: tuple(passes))
 
 
 def _placeholders(graph: Graph) -> list[Tensor]:

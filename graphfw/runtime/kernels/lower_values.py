@@ -18,6 +18,7 @@ from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64, uint8
 from graphfw.ir.sources import ConstantOp, DimValue
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.composed import wide_dtype
 from graphfw.ops.creation.ranges import Arange
 from graphfw.ops.random.draws import RandomBits
 from graphfw.ops.reduce.reductions import ArgExtreme, Extreme
@@ -394,7 +395,7 @@ def filled(root: Tensor) -> Expr | None:
         return None
     if root.dtype.is_storage:
         return K.bits(K.const(fill.view(uint8.dtype).item(), uint8), root.dtype)
-    return K.const(fill.item(), _wide(root.dtype))
+    return K.const(fill.item(), wide_dtype(root.dtype))
 
 
 def counted(node: Node, index: Index) -> Expr | None:
@@ -465,7 +466,7 @@ def scalar_form(node: Node) -> Expr | None:
         return RandomValue(bits.dtype, op.key, ElementAddress(bits, 0, ()))
     if op.scalar is None:
         return None
-    return _scalar(node, [Expr(_wide(t.dtype)) for t in node.inputs])
+    return _scalar(node, [Expr(wide_dtype(t.dtype)) for t in node.inputs])
 
 
 def _scalar(node: Node, xs: Sequence[Expr]) -> Expr | None:
@@ -476,7 +477,3 @@ def _scalar(node: Node, xs: Sequence[Expr]) -> Expr | None:
     except NoComplexFormError:
         return None
     return result
-
-
-def _wide(dtype: DType) -> DType:
-    return float32 if dtype.is_low_precision else dtype

@@ -7,7 +7,7 @@ same in all lanes; and each element is known to be another one of its row, where
 
 from __future__ import annotations
 
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import DimLike, static
 from graphfw.ops.random.draws import RandomBits
 from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.fuse import Group
@@ -45,8 +45,7 @@ def is_written_out(group: Group, draft: Draft, facts: FusionFacts) -> bool:
 
 def written_out(group: Group, facts: FusionFacts) -> tuple[Draft, list[DimLike]]:
     """Return the loops of a group over all axes but the last, and sizes that must not be 0."""
-    last = group.sizes[-1]
-    assert isinstance(last, int)
+    last = static(group.sizes[-1])
     first = ExpressionBuilder(group, facts, number=0)
     # What is the same in all of a row is computed once.
     others = [ExpressionBuilder(group, facts, beside=first, number=n) for n in range(1, last)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import static
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Literal
@@ -201,9 +201,3 @@ def _constants(steps: Sequence[Step]) -> dict[Storage, Literal]:
             elif isinstance(storage, Table):
                 found[storage] = storage.literal
     return found
-
-
-def static(size: DimLike) -> int:
-    """Return a size that is known."""
-    assert isinstance(size, int)
-    return size

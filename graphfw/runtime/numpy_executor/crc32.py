@@ -17,6 +17,7 @@ import functools
 import zlib
 
 from graphfw.io.crc32 import Bytes, Crc32
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import Machine, machine
 from graphfw.utils.records import record
@@ -77,7 +78,7 @@ def lanes_of(here: Machine) -> int:
 
 
 @record
-class FoldCode:
+class FoldCode(RecordCode):
     """The function `void (ptr bytes, i64 count, ptr rest)` that leaves 16 bytes of many.
 
     Their checksum, continued from a register of 0, is that of the `count` bytes: a positive
@@ -92,10 +93,6 @@ class FoldCode:
     lanes: int
 
     tidy = True
-
-    @property
-    def key(self) -> str:
-        return f"crc32 {self.architecture} {self.lanes}"
 
     @property
     def step(self) -> int:

@@ -11,7 +11,6 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import operands
 from graphfw.runtime.numpy_executor.attention.tile import AttentionTile, exp, folded
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import machine
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
@@ -38,9 +37,7 @@ class _VectorCode:
         x = t.load(f, f.at(t.kind, source, start))
         y = exp(f, t, x) if self.function == "exp" else t.splat(f, folded(f, t, x, self.function))
         t.store(f, y, f.at(t.kind, to, start))
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
 
 def computed(function: str, x: Array, dtype: DType, lanes: int) -> Array:

@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from graphfw.ir.dim import static
 from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.attention_backward import AttentionBackward
@@ -63,8 +64,7 @@ _PIECE = 256
 def form_of(node: Node) -> tuple[bool, float]:
     """Return whether attention or its gradient is causal, and the factor of the scores."""
     assert isinstance(node.op, Attention | AttentionGrad | AttentionBackward)
-    width, scale = node.inputs[0].shape[-1], node.op.scale
-    assert isinstance(width, int)
+    width, scale = static(node.inputs[0].shape[-1]), node.op.scale
     return node.op.causal, 1 / math.sqrt(width) if scale is None else scale
 
 

@@ -10,23 +10,21 @@ from graphfw.runtime.cupy_executor.convolution.lowering import (
     is_native,
 )
 from graphfw.runtime.cupy_executor.convolution.pooling import (
+    choice_steps,
     fold_steps,
     pool_steps,
-    put_steps,
-    take_steps,
 )
 
 __all__ = [
     "CONVOLUTIONS",
     "Numerics",
+    "choice_steps",
     "conv_steps",
     "conv_weight_steps",
     "fold_steps",
     "fused_conv_steps",
     "is_native",
     "pool_steps",
-    "put_steps",
-    "take_steps",
     "wanted",
     "with_cudnn",
 ]

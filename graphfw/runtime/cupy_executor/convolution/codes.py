@@ -162,9 +162,9 @@ class Dims(NamedTuple):
         return sum([abs(gap) * (size + taps) for gap, size, taps in pairs])
 
 
-def dims_from(numbers: Sequence[int], count: int = 7) -> Dims:
+def dims_from(numbers: Sequence[int]) -> Dims:
     """Read the kernels' arguments for each dim."""
-    rows = [numbers[count * d : count * (d + 1)] for d in range(RANK)]
+    rows = [numbers[7 * d : 7 * (d + 1)] for d in range(RANK)]
     return Dims(*[[row[i] for row in rows] for i in range(4)])
 
 

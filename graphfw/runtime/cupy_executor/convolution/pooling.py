@@ -11,7 +11,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node
-from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowPut, WindowSum
+from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowPut, WindowSum, WindowTake
 from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import (
@@ -61,37 +61,22 @@ def pool_steps(
     return [*steps, step]
 
 
-def take_steps(
+def choice_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the steps of a `window_take`; nothing where there is no kernel for it."""
+    """Return the steps of a `window_take` or a `window_put`; nothing where there is no kernel."""
     op, (x, number), (out,) = node.op, inputs, outputs
-    assert isinstance(op, Windowed)
+    assert isinstance(op, WindowTake | WindowPut)
     if not _is_native(op, x.storage.dtype):
         return []
     steps: list[Step] = []
     where, number = _where(x, len(op.window), node, steps), _in_a_row(number, node, steps)
-    params = (
-        *where.lead,
-        *_dim_arguments(op, where.sizes, where.gaps, op.output_sizes(where.sizes)),
-    )
-    code = _take_code(x.storage.dtype, number.storage.dtype)
-    operands = (where.view.storage, number.storage, out.storage)
-    return [*steps, Step((node,), code, operands, (False, False, True), params, work_items=1)]
-
-
-def put_steps(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
-) -> list[Step]:
-    """Return the steps of a `window_put`; nothing where there is no kernel for it."""
-    op, (x, number), (out,) = node.op, inputs, outputs
-    assert isinstance(op, WindowPut)
-    if not _is_native(op, x.storage.dtype):
-        return []
-    steps: list[Step] = []
-    where, number = _where(x, len(op.window), node, steps), _in_a_row(number, node, steps)
-    params = (*where.lead, *_dim_arguments(op, op.dims, where.gaps, where.sizes))
-    code = _put_code(x.storage.dtype, number.storage.dtype)
+    dtypes, gaps, sizes = (x.storage.dtype, number.storage.dtype), where.gaps, where.sizes
+    if isinstance(op, WindowPut):
+        code, dims = _put_code(*dtypes), _dim_arguments(op, op.dims, gaps, sizes)
+    else:
+        code, dims = _take_code(*dtypes), _dim_arguments(op, sizes, gaps, op.output_sizes(sizes))
+    params = (*where.lead, *dims)
     operands = (where.view.storage, number.storage, out.storage)
     return [*steps, Step((node,), code, operands, (False, False, True), params, work_items=1)]
 

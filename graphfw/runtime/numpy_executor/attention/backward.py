@@ -23,8 +23,8 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     fill,
     multiply,
 )
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 KEYS = 128
@@ -235,7 +235,7 @@ class _Backward(ScoresKernel):
 
 
 @record
-class SumCode:
+class SumCode(RecordCode):
     """The kernel that adds and scales the partial sums of d_q.
 
     A work item is some rows of one head.
@@ -259,10 +259,6 @@ class SumCode:
         """The arguments; `chunks` is the number of partial sums."""
         sizes = ("queries", "width", "chunk", "chunks", "heads", "rows", "groups")
         return AttentionParams(sizes, self.lead, ("d_q",))
-
-    @property
-    def key(self) -> str:
-        return f"attention_grad sum {self}"
 
     def llvm(self, symbol: str) -> str:
         t, module = self.tile, LlvmModule()
@@ -291,6 +287,4 @@ class SumCode:
             to = f.at(t.element, at["d_q"], f.add(start, f.mul(row.index, n["d_q.row"])))
             sizes = f"i64 1, i64 {n['width']}, i64 {padded}, i64 0, {t.kind} {factor}"
             f.do(f"call void {unstage}(ptr {to}, ptr %scratch, {sizes})")
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)

@@ -25,9 +25,9 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     greater,
     sums,
 )
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 _Use = Callable[[DType, str, str], None]
@@ -195,9 +195,8 @@ def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
             low, high = f.low(distance, last), f.high(distance, last)
             nearer.append(f.let(f"select i1 {above}, i64 {high}, i64 {low}"))
         write(begin.index, nearer)
-    f.do("ret void")
     name = f"@dots.{dtype.name}"
-    module.add(f"define internal void {name}({_ARGUMENTS})", f)
+    f.define(f"define internal void {name}({_ARGUMENTS})")
     return name
 
 
@@ -225,14 +224,13 @@ def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
         write(column.index, 4)
     with f.loop(whole, "%width", t.lanes) as column:
         write(column.index, 1)
-    f.do("ret void")
     name = f"@blend.{dtype.name}"
-    module.add(f"define internal void {name}({_ARGUMENTS})", f)
+    f.define(f"define internal void {name}({_ARGUMENTS})")
     return name
 
 
 @record
-class MergeCode:
+class MergeCode(RecordCode):
     """The kernel that joins chunks. A work item is a number of heads.
 
     Operands: the partial results, out, lse, rest.
@@ -250,10 +248,6 @@ class MergeCode:
         """The arguments; a work item has `group` of all `heads`."""
         sizes = ("queries", "value_width", "chunks", "heads", "group")
         return AttentionParams(sizes, self.lead, ("out",))
-
-    @property
-    def key(self) -> str:
-        return f"attention {self}"
 
     def llvm(self, symbol: str) -> str:
         t, module = self.tile, LlvmModule()
@@ -278,9 +272,7 @@ class MergeCode:
                 offset = f.add(f.mul(head.index, n["queries"]), query.index)
                 for name, x in (("lse", lse), ("rest", rest)):
                     t.store(f, x, f.at(t.kind, at[name], offset), 1)
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
 
 def _join(

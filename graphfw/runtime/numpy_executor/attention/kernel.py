@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import AttentionParams, operands
@@ -16,14 +16,14 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     folded,
     greater,
 )
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 
 @record
-class ScoresCode(ABC):
+class ScoresCode(RecordCode):
     """A kernel that computes scores.
 
     Attributes:
@@ -53,10 +53,6 @@ class ScoresCode(ABC):
     def masks(self) -> tuple[str, ...]:
         """The name of the mask, if there is one."""
         return () if self.mask is None else ("mask",)
-
-    @property
-    def key(self) -> str:
-        return f"attention {self}"
 
     @abstractmethod
     def llvm(self, symbol: str) -> str:
@@ -94,9 +90,7 @@ class ScoresKernel:
 
     def text(self, symbol: str) -> str:
         """Return the module with the kernel so far."""
-        self.f.do("ret i32 0")
-        self.module.add(HEAD.format(symbol=symbol), self.f)
-        return self.module.text
+        return self.f.work_item(symbol)
 
     def address(self, name: str, row: str, col: str = "0") -> str:
         """Return the address of an element of the head's matrix of an operand with strides."""

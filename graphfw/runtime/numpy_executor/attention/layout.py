@@ -32,10 +32,7 @@ class AttentionParams:
 
     def loaded(self, f: LlvmFunction) -> dict[str, str]:
         """Write the loads of all integers; return their values by name."""
-        return {
-            name: f.let(f"load i64, ptr {f.at('i64', '%params', str(i))}")
-            for i, name in enumerate(self.names)
-        }
+        return f.read_sizes(self.names)
 
     def starts(
         self, f: LlvmFunction, n: dict[str, str], head: str, views: Sequence[str]
@@ -54,7 +51,4 @@ class AttentionParams:
 
 def operands(f: LlvmFunction, names: Sequence[str]) -> dict[str, str]:
     """Write the loads of the operands' addresses; return them by name."""
-    return {
-        name: f.let(f"load ptr, ptr {f.at('ptr', '%buffers', str(i))}")
-        for i, name in enumerate(names)
-    }
+    return {name: f.operand(i) for i, name in enumerate(names)}

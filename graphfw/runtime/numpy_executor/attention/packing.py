@@ -8,8 +8,8 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     define_panels,
     define_stage,
 )
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 KEYS = 256
@@ -17,7 +17,7 @@ KEYS = 256
 
 
 @record
-class PackKeysCode:
+class PackKeysCode(RecordCode):
     """The kernel that packs keys into panels, and values where they are not dense.
 
     A work item packs a block of keys of one head. Operands: k, v, packed keys, packed values.
@@ -36,10 +36,6 @@ class PackKeysCode:
         sizes = ("keys", "width", "value_width", "blocks")
         return AttentionParams(sizes, self.lead, ("k", "v"))
 
-    @property
-    def key(self) -> str:
-        return f"attention pack {self}"
-
     def llvm(self, symbol: str) -> str:
         t, module = self.tile, LlvmModule()
         define_stage(module, t)
@@ -55,9 +51,7 @@ class PackKeysCode:
         values = packed_values(f, t, n, at["values"], head)
         to_values = f.at(t.kind, values, f.mul(key, f.whole(n["value_width"], t.columns)))
         pack_block(f, t, n, k, v, key, to_keys, to_values)
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
 
 def packed_keys(f: LlvmFunction, t: AttentionTile, n: dict[str, str], begin: str, head: str) -> str:

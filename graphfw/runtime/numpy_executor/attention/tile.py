@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from graphfw.ir.dtype import DType, float32
+from graphfw.ir.dtype import DType
+from graphfw.ops.composed import wide_dtype
 from graphfw.runtime.numpy_executor.attention.elements import read, write
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import (
@@ -39,13 +40,13 @@ class AttentionTile:
     @classmethod
     def of(cls, dtype: DType, vector_bytes: int) -> AttentionTile:
         """Return the tile for a processor: as large as its registers allow."""
-        lanes = vector_bytes // _wide(dtype).itemsize
+        lanes = vector_bytes // wide_dtype(dtype).itemsize
         return cls(dtype, lanes, 8 if vector_bytes == 64 else 4)
 
     @property
     def wide(self) -> DType:
         """The dtype of the computation: float32 for 16-bit floats."""
-        return _wide(self.dtype)
+        return wide_dtype(self.dtype)
 
     @property
     def columns(self) -> int:
@@ -118,10 +119,6 @@ class AttentionTile:
         return f.call(kind, f"llvm.fmuladd.{self.suffix}", (kind, a), (kind, b), (kind, c))
 
 
-def _wide(dtype: DType) -> DType:
-    return float32 if dtype.is_low_precision else dtype
-
-
 def exp(f: LlvmFunction, t: AttentionTile, x: str) -> str:
     """Write the exponential of a vector of numbers not above 88, as scores minus their maximum are.
 
@@ -183,11 +180,10 @@ def define_product(module: LlvmModule, t: AttentionTile, *, adds: bool) -> str:
                     k.following.append(t.fma(f, factor, pair[j], k.values[2 * r + j]))
         for address, x in zip(positions, k.values, strict=True):
             t.store(f, x, address)
-    f.do("ret void")
     name = "@add_product" if adds else "@product"
     arguments = "ptr noalias %a, i64 %a.row, i64 %a.col, ptr noalias %b, i64 %b.row, i64 %count"
     arguments += ", ptr noalias %c, i64 %c.row, i64 %width"
-    module.add(f"define internal void {name}({arguments})", f)
+    f.define(f"define internal void {name}({arguments})")
     return name
 
 
@@ -260,10 +256,9 @@ def define_stage(module: LlvmModule, t: AttentionTile) -> str:
             with f.loop(vectors, "%columns") as at:
                 x = t.read(f, f.at(t.element, start, f.mul(at.index, "%col")), 1)
                 t.store(f, x, f.at(kind, to, at.index), 1)
-    f.do("ret void")
     names = ("valid", "total", "columns", "padded", "row", "col")
     numbers = ", ".join([f"i64 %{name}" for name in names])
-    module.add(f"define internal void @stage(ptr noalias %to, ptr noalias %from, {numbers})", f)
+    f.define(f"define internal void @stage(ptr noalias %to, ptr noalias %from, {numbers})")
     return "@stage"
 
 
@@ -302,9 +297,8 @@ def define_panels(module: LlvmModule, t: AttentionTile) -> str:
                     one = t.read(f, f.at(t.element, row, offset), 1)
                     x = f.let(f"insertelement {t.vector} {x}, {kind} {one}, i32 {i}")
                 t.store(f, x, f.at(kind, address, f.mul(at.index, str(n))))
-    f.do("ret void")
     numbers = ", ".join([f"i64 %{name}" for name in ("rows", "columns", "row", "col")])
-    module.add(f"define internal void @panels(ptr noalias %to, ptr noalias %from, {numbers})", f)
+    f.define(f"define internal void @panels(ptr noalias %to, ptr noalias %from, {numbers})")
     return "@panels"
 
 
@@ -350,9 +344,8 @@ def define_bias(module: LlvmModule, t: AttentionTile, mask: DType) -> str:
         with f.loop(vectors, "%columns") as at:
             address = f.at(element, start, f.mul(at.index, "%col"))
             convert(address, f.at(kind, to, at.index), 1)
-    f.do("ret void")
     numbers = ", ".join([f"i64 %{x}" for x in ("rows", "columns", "length", "row", "col")])
-    module.add(f"define internal void @bias(ptr noalias %to, ptr noalias %from, {numbers})", f)
+    f.define(f"define internal void @bias(ptr noalias %to, ptr noalias %from, {numbers})")
     return "@bias"
 
 
@@ -377,8 +370,7 @@ def define_unstage(module: LlvmModule, t: AttentionTile) -> str:
             x = t.load(f, f.at(kind, start, at.index), 1)
             x = f.let(f"fmul {kind} {x}, %factor")
             t.write(f, x, f.at(t.element, to, at.index), 1)
-    f.do("ret void")
     numbers = ", ".join([f"i64 %{name}" for name in ("rows", "columns", "padded", "row")])
     arguments = f"ptr noalias %to, ptr noalias %from, {numbers}, {kind} %factor"
-    module.add(f"define internal void @unstage({arguments})", f)
+    f.define(f"define internal void @unstage({arguments})")
     return "@unstage"

@@ -12,6 +12,7 @@ from graphfw.runtime.numpy_executor.codegen.kernel_code import (
     region,
     scratch_bytes,
 )
+from graphfw.runtime.numpy_executor.codegen.record_code import RecordCode
 from graphfw.runtime.numpy_executor.codegen.target import (
     AVX2,
     AVX512,
@@ -28,6 +29,7 @@ __all__ = [
     "FunctionText",
     "KernelCode",
     "Processor",
+    "RecordCode",
     "ScratchBytes",
     "host",
     "module",

@@ -125,6 +125,14 @@ class FunctionBody:
         address = self.let(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
         return self.let(f"load {kind}, ptr {address}")
 
+    def param(self, index: str | int) -> str:
+        """Read an integer of a work item."""
+        return self.array("%params", index)
+
+    def operand(self, index: str | int) -> str:
+        """Read the address of an operand of a work item."""
+        return self.array("%buffers", index, "ptr")
+
     @contextmanager
     def loop(
         self, begin: str | int, end: str, step: str | int = 1, *, asks: bool = False

@@ -59,7 +59,6 @@ class KernelCode:
         return f"{show(self.kernel)}for {self.target.name} {self.target.large}\n"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         kernel = self.kernel
         is_known = all(isinstance(axis.extent, int) for axis in kernel.inner)
         has_rows = kernel.form == "rows" and kernel.outer

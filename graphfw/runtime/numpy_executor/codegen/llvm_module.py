@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES, PIECE, POLL
+from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES, PIECE, POLL, WORK_ITEM
 
 
 class OpenLoop:
@@ -226,10 +226,6 @@ class LlvmFunction:
         self.do(f"{label}.end:")
         self._block = f"{label}.end"
 
-
-class BranchWriter(LlvmFunction):
-    """The lines of a function, with labels."""
-
     def label(self, name: str) -> None:
         """Begin a block."""
         self.do(f"{name}:")
@@ -243,6 +239,10 @@ class BranchWriter(LlvmFunction):
         """Load an i64 from an array of such."""
         return self.let(f"load i64, ptr {self.at('i64', base, str(index))}")
 
+    def read_sizes(self, names: Sequence[str]) -> dict[str, str]:
+        """Load the first params, by their names."""
+        return {name: self.read("%params", i) for i, name in enumerate(names)}
+
     def operand(self, index: int) -> str:
         """Load the address of an operand of a kernel."""
         return self.let(f"load ptr, ptr {self.at('ptr', '%buffers', str(index))}")
@@ -255,4 +255,20 @@ class BranchWriter(LlvmFunction):
         yield
         self.do("ret i32 0")
         self.label("refused")
-        self.do("ret i32 1")
+        self.leave("ret i32 1")
+
+    def define(self, head: str, result: str = "ret void") -> None:
+        """Add the function to the module: it ends with `result`, unless it has been left.
+
+        Args:
+            head: Its first line up to the brace.
+            result: The instruction that returns.
+        """
+        if self._block:
+            self.do(result)
+        self.module.add(head, self)
+
+    def work_item(self, symbol: str) -> str:
+        """Return the module with the function of a work item, which returns 0 if it gets here."""
+        self.define(f"define i32 @{symbol}({WORK_ITEM})", "ret i32 0")
+        return self.module.text

@@ -135,8 +135,8 @@ class Nest:
         if self.kernel.form == "columns":
             count = self._blocks(columns[1], per_item)
             block, others = (self.int64(f"{x}", "%work_item", count) for x in ("urem", "udiv"))
-            self._start_outer(self.kernel.outer[:-1], others, 0)
-            with self._lasting_sums("%work_item"):
+            self._start_outer(self.kernel.outer[:-1], others)
+            with self._lasting_sums():
                 self.columns(*self.range_of(block, per_item, columns[1]))
             return
         if self.kernel.split is not None:
@@ -150,7 +150,7 @@ class Nest:
             rows = rows[0], self._none_if_same(copied, *rows)
         self._line = block
         self._prefetch = Prefetch(self.kernel)
-        with self._lasting_sums("%work_item"):
+        with self._lasting_sums():
             self.rows(rows, columns)
 
     def _none_if_same(self, buffers: tuple[int, int], begin: str, end: str) -> str:
@@ -175,7 +175,7 @@ class Nest:
         panels = RowPanels(self._evaluator, self._target, self._evaluator.reserve_keeps(1))
         transposing = Transposing(self._evaluator, self._target, rows, columns)
         outer = self.kernel.outer
-        slots = self._start_outer(outer, rows[0], 0)
+        slots = self._start_outer(outer, rows[0])
         with self._evaluator.loop("", rows[0], rows[1]):
             for axis, slot in zip(outer, slots, strict=True):
                 self._evaluator.index[axis.name] = self.writer.load("i64", slot, 1)
@@ -199,7 +199,7 @@ class Nest:
             self._is_first = self.writer.let(f"icmp eq i64 {index}, {begin}", 1)
             self._row(self._inner_columns)
 
-    def _start_outer(self, axes: tuple[Axis, ...], number: str, level: int) -> list[str]:
+    def _start_outer(self, axes: tuple[Axis, ...], number: str) -> list[str]:
         """Write where the axes stand at the row of a number; return the variables that say so."""
         slots: list[str] = []
         for at, axis in reversed(list(enumerate(axes))):
@@ -207,7 +207,7 @@ class Nest:
             index = self.int64("urem", number, size) if at else number
             number = self.int64("udiv", number, size) if at else number
             slots.insert(0, self.writer.slot("i64"))
-            self.writer.store("i64", index, slots[0], level)
+            self.writer.store("i64", index, slots[0], 0)
             self._evaluator.index[axis.name] = index
         return slots
 
@@ -442,7 +442,7 @@ class Nest:
     # Partial results
 
     @contextmanager
-    def _lasting_sums(self, work_item: str) -> Iterator[None]:
+    def _lasting_sums(self) -> Iterator[None]:
         """Keep accumulators for the whole work item; at its end store what they have."""
         for item in self.kernel.body:
             lanes = [1]
@@ -456,7 +456,8 @@ class Nest:
                     self._lasting[statement] = Accumulators(self.writer, combiner, lanes, 0)
         yield
         for statement, accumulators in self._lasting.items():
-            address = self._evaluator.address(statement.buffer, statement.access, first=work_item)
+            access, first = statement.access, "%work_item"
+            address = self._evaluator.address(statement.buffer, access, first=first)
             dtype = self.kernel.buffers[statement.buffer].dtype
             self._evaluator.store(dtype, address, accumulators.joined(0), masked=False)
 

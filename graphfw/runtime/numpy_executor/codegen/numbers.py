@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.codegen.halves import narrowed, widened
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction
 from graphfw.runtime.numpy_executor.codegen.registers import memory, splat, vector
 
 
@@ -31,25 +31,25 @@ class Number:
         self.nbytes = 4 if dtype.is_low_precision else dtype.itemsize
         self._is_float = dtype.is_floating
 
-    def load(self, f: BranchWriter, address: str) -> str:
+    def load(self, f: LlvmFunction, address: str) -> str:
         """Load, and widen."""
         align = self.dtype.itemsize
         value = f.let(f"load {vector(self.stored, self.lanes)}, ptr {address}, align {align}")
         is_half = self.dtype.is_low_precision
         return widened(f.let, self.dtype, self.lanes, value) if is_half else value
 
-    def store(self, f: BranchWriter, value: str, address: str) -> None:
+    def store(self, f: LlvmFunction, value: str, address: str) -> None:
         """Round to the dtype, and store."""
         if self.dtype.is_low_precision:
             value = narrowed(f.let, self.dtype, self.lanes, value)
         align = self.dtype.itemsize
         f.do(f"store {vector(self.stored, self.lanes)} {value}, ptr {address}, align {align}")
 
-    def add(self, f: BranchWriter, a: str, b: str) -> str:
+    def add(self, f: LlvmFunction, a: str, b: str) -> str:
         """Return the sum; integers wrap around."""
         return f.let(f"{'fadd' if self._is_float else 'add'} {self.kind} {a}, {b}")
 
-    def multiply(self, f: BranchWriter, a: str, b: str) -> str:
+    def multiply(self, f: LlvmFunction, a: str, b: str) -> str:
         """Return the product."""
         return f.let(f"{'fmul' if self._is_float else 'mul'} {self.kind} {a}, {b}")
 
@@ -58,6 +58,6 @@ class Number:
         text = repr(float(value)) if self._is_float else str(int(value))
         return splat(self.single, text, self.lanes)
 
-    def choose(self, f: BranchWriter, condition: str, a: str, b: str) -> str:
+    def choose(self, f: LlvmFunction, condition: str, a: str, b: str) -> str:
         """Return one of two values, by an i1."""
         return f.let(f"select i1 {condition}, {self.kind} {a}, {self.kind} {b}")

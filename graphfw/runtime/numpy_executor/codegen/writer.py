@@ -15,8 +15,6 @@ POLL = 14
 """The word of a run with the function that says whether it should end: see `runner.ll`."""
 WORK_ITEM = "ptr %buffers, ptr %params, i64 %work_item, ptr %scratch, ptr %run, i64 %thread"
 """The arguments of a function that computes a work item: see `runner.ll`."""
-HEAD = f"define i32 @{{symbol}}({WORK_ITEM})"
-"""The first line of such a function, up to its attributes; `str.format` takes its symbol."""
 PIECE = 4096
 """Iterations of a loop after which it asks."""
 _USUAL, _RARE = "!prof !1", "!prof !2"

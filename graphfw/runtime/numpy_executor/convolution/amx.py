@@ -74,11 +74,6 @@ class AmxConvCode(WithWindows, SharedFunction):
     ahead: ClassVar[Ahead] = ""
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"convolution by tiles {self.shape.key} {self.rank} {self.step} {self.tiles}"
-
-    @property
     def weight_rows(self) -> RowsCode:
         """The function that writes weights as rows, for vectors."""
         return RowsCode(self.shape, self.rank)
@@ -89,7 +84,6 @@ class AmxConvCode(WithWindows, SharedFunction):
         return self.windows, self.weight_rows
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         kernel, known = micro_kernel_of(self.tiles)
         known |= declarations(self.shape)
         for callee in self.callees:
@@ -126,7 +120,7 @@ class _AmxConv:
         self.calls = CallTable(body)
         self.layout = layout = AmxImageLayout(body, code.rank, code.tiles)
         self.m, self.k, self.channels = (
-            self.param(i) for i in (ConvParams.M, ConvParams.K, ConvParams.CHANNELS)
+            body.param(i) for i in (ConvParams.M, ConvParams.K, ConvParams.CHANNELS)
         )
         self.width = layout.dims[-1][Spatial.POSITIONS]
         self.weight = body.at("%params", 8 * AmxImageParams.end(code.rank))
@@ -142,16 +136,12 @@ class _AmxConv:
         self.gap = body.add(body.mul(layout.columns, 4), GAP)
         self.block = body.at(self.square, body.mul(self.gap, SIDE))
 
-    def param(self, index: int) -> str:
-        """Read a run-time integer."""
-        return self.body.array("%params", index)
-
     def text(self, symbol: str) -> str:
         """Find the work item's rows, outputs and images; go through them in this order."""
         body = self.body
         row_cuts, output_cuts = (
-            self.param(ConvParams.COLUMN_BLOCKS),
-            self.param(ConvParams.ROW_BLOCKS),
+            body.param(ConvParams.COLUMN_BLOCKS),
+            body.param(ConvParams.ROW_BLOCKS),
         )
         total = "1"
         for dim in self.layout.dims[:-1]:
@@ -159,9 +149,9 @@ class _AmxConv:
         rows = body.share(total, "%work_item", row_cuts)
         rest = body.div("%work_item", row_cuts)
         blocks = body.share(body.ceil(self.m, SIDE), rest, output_cuts)
-        group = self.param(ConvParams.TOGETHER)
+        group = body.param(ConvParams.TOGETHER)
         first = body.mul(body.div(rest, output_cuts), group)
-        last = body.min(body.add(first, group), self.param(ConvParams.MEMBERS))
+        last = body.min(body.add(first, group), body.param(ConvParams.MEMBERS))
         self.offsets()
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
@@ -194,7 +184,7 @@ class _AmxConv:
         """Return whether all numbers of a group of an image could be split."""
         body, found = self.body, self.body.slot()
         sets = body.div(self.layout.pairs, self.layout.together)
-        flags = body.at(body.array("%buffers", 4, "ptr"), body.mul(body.mul(member, sets), 8))
+        flags = body.at(body.operand(4), body.mul(body.mul(member, sets), 8))
         body.set(found, 1)
         with body.loop(0, sets) as number:
             one = body.array(flags, number)
@@ -203,11 +193,11 @@ class _AmxConv:
 
     def compute(self, member: str, block: str, rows: _Rows, fits: str) -> None:
         """Compute a block of outputs in some rows of positions, then its epilogue."""
-        body, groups = self.body, self.param(ConvParams.GROUPS)
+        body, groups = self.body, self.body.param(ConvParams.GROUPS)
         group, first = body.rem(member, groups), body.mul(block, SIDE)
         count = body.min(body.sub(self.m, first), SIDE)
         number = body.add(body.mul(group, body.ceil(self.m, SIDE)), block)
-        weights = body.at(body.array("%buffers", 1, "ptr"), body.mul(number, self.block_bytes))
+        weights = body.at(body.operand(1), body.mul(number, self.block_bytes))
         both = body.let(f"and i64 {fits}, {body.get(weights)}")
         by_tiles = body.test("ne", both, 0)
         with body.where(by_tiles):
@@ -220,7 +210,7 @@ class _AmxConv:
     def by_tiles(self, member: str, weights: str, rows: _Rows) -> None:
         """Multiply a block, some tiles of k at a time, with the words of some rows."""
         body, layout = self.body, self.layout
-        words = body.at(body.array("%buffers", 3, "ptr"), body.mul(member, layout.group))
+        words = body.at(body.operand(3), body.mul(member, layout.group))
         words = body.at(words, body.mul(rows.start, 4))
         gap = body.mul(layout.pitch, 4)
         with body.loop(0, body.max(self.length, "1"), AT_ONCE) as k:
@@ -239,7 +229,7 @@ class _AmxConv:
     def by_vectors(self, member: str, output: str, count: str, rows: _Rows) -> None:
         """Multiply unsplit numbers, some positions of k at a time, which are laid out now."""
         body, line, gap = self.body, SIDE * self.size, DEPTH * self.size
-        image = image_at(body, self.shape, self.param(ConvParams.GROUPS), member)
+        image = image_at(body, self.shape, body.param(ConvParams.GROUPS), member)
         weights = weights_at(body, self.shape, self.weight, output, 2)
         first, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
         with body.loop(0, body.max(self.k, "1"), DEPTH) as begin:
@@ -270,12 +260,12 @@ class _AmxConv:
         """Write the results to their addresses; then run the epilogue."""
         body, kept = self.body, self.calls.kept
         column, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
-        positions = self.param(ConvParams.POSITIONS)
+        positions = body.param(ConvParams.POSITIONS)
         gap = body.mul(
             body.select(kept, positions, body.mul(self.layout.rows, self.width)), self.item
         )
         before = body.add(body.mul(row, gap), body.mul(column, self.item))
-        whole = body.at(body.array("%buffers", 5, "ptr"), before)
+        whole = body.at(body.operand(5), before)
         to = body.select(kept, whole, self.block, "ptr")
         self.put(to, gap, outputs, rows, by_tiles)
         with body.where(self.calls.has_epilogue):

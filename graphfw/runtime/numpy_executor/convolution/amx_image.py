@@ -16,7 +16,7 @@ import math
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
@@ -149,18 +149,15 @@ class AmxImageLayout:
         self.body = body
         first = AmxImageParams.first(rank)
         self.pairs, self.together, self.pitch, self.plane, self.columns, self.rows = (
-            body.array("%params", first + i) for i in range(AmxImageParams.COUNT)
+            body.param(first + i) for i in range(AmxImageParams.COUNT)
         )
         self.dims = [
-            [
-                body.array("%params", ConvParams.COUNT + Spatial.COUNT * dim + i)
-                for i in range(Spatial.COUNT)
-            ]
+            [body.param(ConvParams.COUNT + Spatial.COUNT * dim + i) for i in range(Spatial.COUNT)]
             for dim in range(rank)
         ]
         self.extents = [
             [
-                body.array("%params", first + AmxImageParams.COUNT + AmxDim.COUNT * dim + i)
+                body.param(first + AmxImageParams.COUNT + AmxDim.COUNT * dim + i)
                 for i in range(AmxDim.COUNT)
             ]
             for dim in range(rank)
@@ -202,7 +199,7 @@ class AmxImageLayout:
 
 
 @record
-class ImageComponentsCode:
+class ImageComponentsCode(RecordCode):
     """A work item: a few pairs of channels of a group of an image.
 
     Operands: x, the words, for each work item a flag of whether all numbers could be split.
@@ -219,14 +216,7 @@ class ImageComponentsCode:
     tiles: Tiles
     step: DenseStride
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        kind = f"{self.shape.stored} {self.rank} {self.tiles.components} {self.step}"
-        return f"components of images {kind}"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         known = declarations(self.shape) | components.splitting(self.shape)
         known |= declared(f"void @llvm.masked.store.v32i32.p0({_WORDS}, ptr, i32, {_MASK})")
         return module([FunctionText(_Image(self).text(symbol), known, ())])
@@ -243,7 +233,7 @@ class _Image:
         self.splitter = components.Splitter(body, code.tiles.components, END)
         self.lanes = Elements(body, code.shape._replace(lanes=SIDE), code.shape.stored)
         self.channels, channel = (
-            body.array("%params", i) for i in (ConvParams.CHANNELS, ConvParams.X_CHANNEL)
+            body.param(i) for i in (ConvParams.CHANNELS, ConvParams.X_CHANNEL)
         )
         self.channel = body.mul(channel, self.item)
 
@@ -254,8 +244,8 @@ class _Image:
             body.div("%work_item", sets),
             body.mul(body.rem("%work_item", sets), together),
         )
-        image = image_at(body, self.code.shape, body.array("%params", ConvParams.GROUPS), member)
-        words = body.at(body.array("%buffers", 1, "ptr"), body.mul(member, layout.group))
+        image = image_at(body, self.code.shape, body.param(ConvParams.GROUPS), member)
+        words = body.at(body.operand(1), body.mul(member, layout.group))
         phases = "1"
         for extent in layout.extents:
             phases = body.mul(phases, extent[AmxDim.PHASES])
@@ -270,7 +260,7 @@ class _Image:
                 there = body.add(body.mul(phase, layout.plane), word)
                 self.row(x, pair, phase, row, body.at(to, body.mul(there, 4)))
         flag = body.let(f"zext i1 {self.splitter.verdict()} to i64")
-        flags = body.array("%buffers", 2, "ptr")
+        flags = body.operand(2)
         body.line(f"store i64 {flag}, ptr {body.at(flags, body.mul('%work_item', 8))}")
         return body.work_item(symbol)
 

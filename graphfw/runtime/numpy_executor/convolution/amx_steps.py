@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from graphfw.ir.dim import DimLike, dim_min
+from graphfw.ir.dim import DimLike, dim_min, static
 from graphfw.ir.dtype import float32, int64
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
@@ -72,25 +72,21 @@ def _suits(it: Convolution) -> bool:
     sizes = [(dim.size, dim.output_size, dim.before, dim.dilation) for dim in it.dims]
     if not all([isinstance(number, int) for some in sizes for number in some]):
         return False
-    width, k = it.dims[-1].output_size, it.weight.shape[1] * it.taps
-    assert isinstance(width, int)
-    assert isinstance(k, int)
+    width, k = static(it.dims[-1].output_size), static(it.weight.shape[1] * it.taps)
     readable = it.dims[-1].step or not it.shape.converts
     is_wide = it.shape.dtype is float32 and it.shape.columns == SIDE
     return is_wide and readable and width <= _LONGEST and k <= _MOST
 
 
 def _channels(it: Convolution) -> int:
-    channels = it.weight.shape[1]
-    assert isinstance(channels, int)
-    return channels
+    return static(it.weight.shape[1])
 
 
 def _rows(it: Convolution) -> int:
     """Return the number of an image's rows of positions."""
-    rows = math.prod([dim.output_size for dim in it.dims[:-1] if isinstance(dim.output_size, int)])
-    assert isinstance(rows, int)
-    return rows
+    return static(
+        math.prod([dim.output_size for dim in it.dims[:-1] if isinstance(dim.output_size, int)])
+    )
 
 
 def _columns(it: Convolution, words: Words, rows: int) -> int:

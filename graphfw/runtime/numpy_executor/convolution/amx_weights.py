@@ -7,7 +7,7 @@ range that can be split, else 1; then the components, as `matmul.components` lay
 
 from __future__ import annotations
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.amx_image import END
@@ -60,17 +60,10 @@ class RowsCode(SharedFunction):
     rank: int
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"rows of weights {self.shape.stored} {self.rank}"
-
-    @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, i64, i64, i64, ptr"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape = FunctionBody(), self.shape
         stored, item = Elements(body, shape, shape.stored), shape.stored.itemsize
         numbers = [body.array("%numbers", i) for i in range(AmxWeightParams.count(self.rank))]
@@ -100,7 +93,7 @@ class RowsCode(SharedFunction):
 
 
 @record
-class WeightComponentsCode:
+class WeightComponentsCode(RecordCode):
     """A work item: one block of outputs of a group.
 
     Operands: the weight, the blocks. Integers: the outputs of a group, the elements of the window,
@@ -117,11 +110,6 @@ class WeightComponentsCode:
     tiles: Tiles
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"components of {self.rows.key} {self.shape.lanes} {self.tiles.components}"
-
-    @property
     def rows(self) -> RowsCode:
         """The function that writes weights as rows."""
         return RowsCode(self.shape, self.rank)
@@ -132,10 +120,9 @@ class WeightComponentsCode:
         return (self.rows,)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         # The rows are split into components.
         body, split = FunctionBody(), self.shape._replace(stored=self.shape.dtype)
-        outputs, taps = (body.array("%params", i) for i in range(2))
+        outputs, taps = (body.param(i) for i in range(2))
         numbers = body.at("%params", 16)
         channels = body.array(numbers, AmxWeightParams.CHANNELS)
         blocks, side = body.ceil(outputs, SIDE), 2 * TILE * self.tiles.components
@@ -148,7 +135,7 @@ class WeightComponentsCode:
         count = body.min(body.sub(outputs, first), SIDE)
         tap_bytes = body.mul(body.ceil(channels, SIDE), side)
         step = body.add(body.mul(tap_bytes, taps), HEAD)
-        block = body.at(body.array("%buffers", 1, "ptr"), body.mul(step, "%work_item"))
+        block = body.at(body.operand(1), body.mul(step, "%work_item"))
         sound = body.slot("i1")
         body.set(sound, "true", "i1")
         with body.loop(0, taps) as tap, body.loop(0, channels, DEPTH) as channel:
@@ -179,4 +166,4 @@ def weights_at(
     offset = body.mul(
         body.add(offset, body.array(numbers, AmxWeightParams.OFFSET)), shape.stored.itemsize
     )
-    return body.at(body.array("%buffers", operand, "ptr"), offset)
+    return body.at(body.operand(operand), offset)

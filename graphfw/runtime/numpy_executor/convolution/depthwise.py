@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.window_bounds import (
     DenseStride,
@@ -34,7 +34,7 @@ class DepthwiseParams(ParamBlock):
 
 
 @record
-class DepthwiseCode:
+class DepthwiseCode(RecordCode):
     """A work item: the gradient of one output's weights, a sum over all positions of all images.
 
     Operands: x, y, the gradient. In y a plane is contiguous.
@@ -51,14 +51,7 @@ class DepthwiseCode:
     window: tuple[int, ...]
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.step} {self.window} for {self.target.name}"
-        return f"depthwise gradient {self.shape.stored} {what}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module([FunctionText(_Depthwise(self).text(symbol), declarations(self.shape), ())])
 
 
@@ -72,15 +65,15 @@ class _Depthwise(WindowBounds):
 
     def bytes_of(self, index: int) -> str:
         """Read a distance, in bytes."""
-        return self.body.mul(self.body.array("%params", index), self.item)
+        return self.body.mul(self.body.param(index), self.item)
 
     def text(self, symbol: str) -> str:
         body, shape = self.body, self.shape
         images, rows, multiple = (
-            body.array("%params", i)
+            body.param(i)
             for i in (DepthwiseParams.IMAGES, DepthwiseParams.ROWS, DepthwiseParams.MULTIPLE)
         )
-        x, y, result = (body.array("%buffers", i, "ptr") for i in range(3))
+        x, y, result = (body.operand(i) for i in range(3))
         channel = body.mul(
             body.div("%work_item", multiple), self.bytes_of(DepthwiseParams.X_CHANNEL)
         )

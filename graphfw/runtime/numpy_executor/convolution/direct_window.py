@@ -93,18 +93,11 @@ class DirectWindowCode(SharedFunction):
     ahead: ClassVar[Ahead] = ""
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.rank} {self.step} {self.kind} {self.width}"
-        return f"sliding {self.shape.stored} {self.shape.lanes} {what}"
-
-    @property
     def inputs(self) -> int:
         """The number of operands before the result."""
         return 2 if self.kind == "products" else 1
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module(
             [FunctionText(_DirectWindow(self).text(symbol), declarations(self.shape), ())]
         )
@@ -131,29 +124,25 @@ class _DirectWindow(WindowBounds):
         self.calls = CallTable(self.body)
         self.item = code.shape.stored.itemsize
         gaps = DirectWindowParams.COUNT + Spatial.COUNT * code.rank
-        self.gaps = [self.param(gaps + dim) for dim in range(code.rank)]
-
-    def param(self, index: int) -> str:
-        """Read a run-time integer."""
-        return self.body.array("%params", index)
+        self.gaps = [self.body.param(gaps + dim) for dim in range(code.rank)]
 
     def text(self, symbol: str) -> str:
         body, rows, positions = (
             self.body,
-            self.param(DirectWindowParams.ROWS),
+            self.body.param(DirectWindowParams.ROWS),
             self.dims[-1][Spatial.POSITIONS],
         )
-        together = self.param(DirectWindowParams.TOGETHER)
+        together = body.param(DirectWindowParams.TOGETHER)
         begin = body.mul("%work_item", together)
         end = body.min(
-            body.add(begin, together), body.mul(self.param(DirectWindowParams.PLANES), rows)
+            body.add(begin, together), body.mul(body.param(DirectWindowParams.PLANES), rows)
         )
         line = body.mul(positions, self.item)
         with body.loop(body.div(begin, rows), body.ceil(end, rows)) as plane:
             before = body.mul(plane, rows)
             first = body.max(body.sub(begin, before), "0")
             last = body.min(body.sub(end, before), rows)
-            whole = body.array("%buffers", self.code.inputs, "ptr")
+            whole = body.operand(self.code.inputs)
             # Where the result is not kept, the rows of a plane go to scratch memory.
             kept = body.at(whole, body.mul(before, line))
             block = body.at("%scratch", body.sub("0", body.mul(first, line)))
@@ -175,20 +164,20 @@ class _DirectWindow(WindowBounds):
 
     def operands(self, plane: str) -> tuple[str, str]:
         """Return the addresses of the channel that a result's plane sees, and of its weights."""
-        body, outputs = self.body, self.param(DirectWindowParams.OUTPUTS)
+        body, outputs = self.body, self.body.param(DirectWindowParams.OUTPUTS)
         image, output = body.div(plane, outputs), body.rem(plane, outputs)
-        channel = body.div(output, self.param(DirectWindowParams.MULTIPLE))
+        channel = body.div(output, body.param(DirectWindowParams.MULTIPLE))
         offset = body.add(
-            self.param(DirectWindowParams.X),
-            body.mul(image, self.param(DirectWindowParams.X_BATCH)),
+            body.param(DirectWindowParams.X),
+            body.mul(image, body.param(DirectWindowParams.X_BATCH)),
         )
-        offset = body.add(offset, body.mul(channel, self.param(DirectWindowParams.X_CHANNEL)))
-        x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.item))
+        offset = body.add(offset, body.mul(channel, body.param(DirectWindowParams.X_CHANNEL)))
+        x = body.at(body.operand(0), body.mul(offset, self.item))
         if self.code.kind != "products":
             return x, ""
-        offset = body.mul(output, self.param(DirectWindowParams.WEIGHT_OUTPUT))
-        offset = body.add(self.param(DirectWindowParams.WEIGHT), offset)
-        return x, body.at(body.array("%buffers", 1, "ptr"), body.mul(offset, self.item))
+        offset = body.mul(output, body.param(DirectWindowParams.WEIGHT_OUTPUT))
+        offset = body.add(body.param(DirectWindowParams.WEIGHT), offset)
+        return x, body.at(body.operand(1), body.mul(offset, self.item))
 
     def plane(self, operands: tuple[str, str], rows: tuple[str, str], to: str, line: str) -> None:
         """Compute some rows of a plane, two vectors wide, or one by one if elements lie apart."""

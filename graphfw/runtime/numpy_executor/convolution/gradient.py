@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.dim import DimLike, dim_max
+from graphfw.ir.dim import DimLike, dim_max, static
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.convolution_ops import ConvWeight
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Processor, host
+from graphfw.runtime.numpy_executor.codegen import Processor, RecordCode, host
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import memory
@@ -75,7 +75,7 @@ class PackParams(ParamBlock):
 
 
 @record
-class CotangentPanelsCode:
+class CotangentPanelsCode(RecordCode):
     """A work item: a panel of outputs of a group, at all positions of some images.
 
     Operands: y, the panels: [groups, panels, images, positions, outputs of a panel].
@@ -91,11 +91,6 @@ class CotangentPanelsCode:
     target: Processor
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"results {self.pack.key} for {self.target.name}\n"
-
-    @property
     def pack(self) -> Piece:
         """The function that lays out panels."""
         return Piece("pack", self.shape, (self.layout,))
@@ -106,23 +101,22 @@ class CotangentPanelsCode:
         return (self.pack,)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape, item = FunctionBody(), self.shape, self.shape.stored.itemsize
-        outputs, images, positions, groups = (body.array("%params", i) for i in range(PackParams.Y))
+        outputs, images, positions, groups = (body.param(i) for i in range(PackParams.Y))
         start, batch, output, position = (
-            body.mul(body.array("%params", i), item)
+            body.mul(body.param(i), item)
             for i in (PackParams.Y, PackParams.Y_BATCH, PackParams.Y_OUTPUT, PackParams.Y_POSITION)
         )
         panels = body.mul(body.ceil(outputs, shape.columns), groups)
         panel, number = body.rem("%work_item", panels), body.div("%work_item", panels)
-        together = body.array("%params", PackParams.TOGETHER)
+        together = body.param(PackParams.TOGETHER)
         begin = body.mul(number, together)
         end = body.min(body.add(begin, together), images)
         each = body.div(panels, groups)
         group = body.div(panel, each)
         first = body.mul(body.rem(panel, each), shape.columns)
         count = body.min(body.sub(outputs, first), shape.columns)
-        source = body.at(body.array("%buffers", 0, "ptr"), start)
+        source = body.at(body.operand(0), start)
         first = body.add(body.mul(group, outputs), first)
         source = body.at(source, body.mul(first, output))
         with body.loop(begin, end) as image:
@@ -131,14 +125,14 @@ class CotangentPanelsCode:
             body.line(
                 f"call fastcc void @{self.pack.name}(ptr {body.at(source, body.mul(image, batch))}"
                 f", i64 {position}, i64 {output}, ptr "
-                f"{body.at(body.array('%buffers', 1, 'ptr'), to)}"
+                f"{body.at(body.operand(1), to)}"
                 f", i64 0, i64 {positions}, i64 {count})"
             )
         return calling(body.work_item(symbol), shape, self.callees)
 
 
 @record
-class GradientCode:
+class GradientCode(RecordCode):
     """A work item: for some outputs of a group a panel of channels, with all taps.
 
     If there are few channels, it has a panel of all elements that a window sees. Windows are laid
@@ -163,12 +157,6 @@ class GradientCode:
         return self.windows.shape
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.results.columns} {self.is_whole} for {self.target.name}"
-        return f"gradient of {self.windows.key} {what}\n"
-
-    @property
     def callees(self) -> tuple[Piece | WindowsCode, ...]:
         """The functions that it calls."""
         return (self.windows, self.transpose, *panel_tiles(self.shape, self.results.columns))
@@ -190,14 +178,13 @@ class GradientCode:
         return (depth(self.shape) + self.shape.columns) * self.line
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, width = FunctionBody(), self.shape.columns
         m, n, k, groups = (
-            body.array("%params", i)
+            body.param(i)
             for i in (GradientParams.M, GradientParams.N, GradientParams.K, GradientParams.GROUPS)
         )
         total, chunk, span, together, most = (
-            body.array("%params", i) for i in range(GradientParams.TOTAL, GradientParams.ROWS + 1)
+            body.param(i) for i in range(GradientParams.TOTAL, GradientParams.ROWS + 1)
         )
         counts = [body.ceil(span, width), body.ceil(m, most), groups]
         number, found = "%work_item", []
@@ -217,7 +204,7 @@ class GradientCode:
         panels = body.mul(group, body.ceil(m, self.results.columns))
         panels = body.add(panels, body.div(row, self.results.columns))
         gap = body.mul(total, line)
-        left = body.at(body.array("%buffers", 1, "ptr"), body.mul(panels, gap))
+        left = body.at(body.operand(1), body.mul(panels, gap))
         begin = body.mul(number, chunk)
         end = body.min(body.add(begin, chunk), total)
         asking = body.loop(begin, end, depth(self.shape), asks=True)
@@ -295,7 +282,7 @@ class GradientCode:
         shape, (first, count) = self.shape, wanted
         kind = shape.stored if self.is_whole else shape.dtype
         channels, k, together = (
-            body.array("%params", i)
+            body.param(i)
             for i in (GradientParams.CHANNELS, GradientParams.K, GradientParams.TOGETHER)
         )
         taps = body.div(k, body.max(channels, 1))
@@ -305,7 +292,7 @@ class GradientCode:
             tap, channel = body.div(position, channels), body.rem(position, channels)
             offset = body.mul(body.add(body.mul(channel, taps), tap), kind.itemsize)
             body.set(body.at(offsets, body.mul(column, 8)), offset)
-        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(begin, kind.itemsize))
+        result = body.at(body.operand(2), body.mul(begin, kind.itemsize))
         with body.loop(0, rows) as row, body.loop(0, count) as column:
             to = body.at(result, body.mul(body.mul(row, k), kind.itemsize))
             to = body.at(to, body.array(offsets, column))
@@ -345,18 +332,14 @@ def conv_weight_steps(
         return []
     target = host()
     shape = shape_for(x.storage.dtype, target)
-    groups, channels, outputs_ = op.groups, result.shape[1], y.shape[1]
-    assert isinstance(groups, int)
-    assert isinstance(outputs_, int)
-    assert isinstance(channels, int)
+    groups, channels, outputs_ = static(op.groups), static(result.shape[1]), static(y.shape[1])
     depthwise = _depthwise_step(node, x, y, result, dims)
     if depthwise is not None and along == 1:
         return [depthwise]
     if winograd and fits(x, y, dims, groups):
         return winograd_gradient_steps(node, x, y, result.storage, dims)
     dims = joined(dims)
-    m, n, k = outputs_ // max(groups, 1), size_of(y.shape[2:]), size_of(result.shape[1:])
-    assert isinstance(k, int)
+    m, n, k = outputs_ // max(groups, 1), size_of(y.shape[2:]), static(size_of(result.shape[1:]))
     total, width = x.shape[0] * n, shape.columns
     results = _narrowed(shape, m)
     panels = groups * -(-m // results.columns)

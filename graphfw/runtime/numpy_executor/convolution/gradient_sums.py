@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dim import DimLike, dim_max, dim_min, static
 from graphfw.ir.dtype import float32
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Processor, host
+from graphfw.runtime.numpy_executor.codegen import Processor, RecordCode, host
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
@@ -67,7 +67,7 @@ class SumParams(ParamBlock):
 
 
 @record
-class WeightSumsCode:
+class WeightSumsCode(RecordCode):
     """A work item: some outputs, a panel of channels, and some tiles.
 
     Operands: the transformed tiles of the positions, and of the image; the gradient, or one for
@@ -80,11 +80,6 @@ class WeightSumsCode:
 
     shape: TileShape
     target: Processor
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"weight sums {self.shape.stored} for {self.target.name}\n"
 
     @property
     def callees(self) -> tuple[Piece, ...]:
@@ -102,7 +97,6 @@ class WeightSumsCode:
         return F4.products * self.plane * self.shape.size
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return calling(_Sums(self).text(symbol), self.shape, self.callees)
 
 
@@ -117,8 +111,7 @@ class _Sums:
         self.stored = Elements(body, self.shape, self.shape.stored)
         self.line = self.shape.columns * self.shape.size
         self.outputs, self.channels, self.tiles = (
-            body.array("%params", i)
-            for i in (SumParams.OUTPUTS, SumParams.CHANNELS, SumParams.TILES)
+            body.param(i) for i in (SumParams.OUTPUTS, SumParams.CHANNELS, SumParams.TILES)
         )
 
     def text(self, symbol: str) -> str:
@@ -131,7 +124,7 @@ class _Sums:
         for count in blocks:
             firsts.append(body.mul(body.rem(chunk_number, count), _PANELS))
             chunk_number = body.div(chunk_number, count)
-        chunk = body.array("%params", SumParams.CHUNK)
+        chunk = body.param(SumParams.CHUNK)
         begin = body.mul(chunk_number, chunk)
         tiles = body.max(body.min(body.sub(self.tiles, begin), chunk), "0")
         ends = [
@@ -163,7 +156,7 @@ class _Sums:
         body = self.body
         whole = body.mul(panels, body.mul(self.tiles, self.shape.columns))
         plane = body.mul(body.add(whole, GAP), self.shape.size)
-        at = body.at(body.array("%buffers", operand, "ptr"), body.mul(product, plane))
+        at = body.at(body.operand(operand), body.mul(product, plane))
         return body.at(at, body.mul(tile, self.line))
 
     def multiply(
@@ -191,7 +184,7 @@ class _Sums:
         body, size, lanes = self.body, self.shape.size, self.shape.lanes
         item, taps = self.shape.stored.itemsize, TAPS * TAPS
         whole = body.mul(body.mul(self.outputs, self.channels), taps * item)
-        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(chunk_number, whole))
+        result = body.at(body.operand(2), body.mul(chunk_number, whole))
         end = body.min(body.add(first, _PANELS * self.shape.columns), self.outputs)
         count = body.min(body.sub(self.channels, channel), _PANELS * self.shape.columns)
         with body.loop(first, end) as output, body.loop(0, count, lanes) as lane:
@@ -235,9 +228,7 @@ def fits(x: View, y: View, dims: list[SpatialDim], groups: int) -> bool:
 
 def _count(view: View) -> int:
     """Return the number of channels, which is known like the weights' sizes."""
-    channels = view.shape[1]
-    assert isinstance(channels, int)
-    return channels
+    return static(view.shape[1])
 
 
 class _Tiling(NamedTuple):

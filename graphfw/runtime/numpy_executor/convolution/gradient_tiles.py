@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, Matrix
@@ -48,7 +48,7 @@ class TransformParams(ParamBlock):
 
 
 @record
-class TilesCode:
+class TilesCode(RecordCode):
     """A work item: some rows of tiles of a panel of channels, transformed.
 
     Operands: an image, the result: for each element of a transformed tile and each panel of
@@ -65,11 +65,6 @@ class TilesCode:
     target: Processor
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"tiles {self.side} {self.shape.stored} for {self.target.name}\n"
-
-    @property
     def matrix(self) -> Matrix:
         """The matrix for columns, and for rows."""
         return F4.of_image if self.side == "image" else matrix_transpose(F4.of_result)
@@ -81,7 +76,6 @@ class TilesCode:
         return columns * (seen + F4.size) * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         text = _Tiles(self).text(symbol)
         return module([FunctionText(text, declarations(self.shape), ())])
 
@@ -97,32 +91,28 @@ class _Tiles:
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.stored = Elements(body, self.shape, self.shape.stored)
         self.line = self.shape.lanes * self.shape.size
-        columns = body.add(body.mul(self.param(TransformParams.ACROSS), F4.positions), 2)
+        columns = body.add(body.mul(body.param(TransformParams.ACROSS), F4.positions), 2)
         self.room = body.mul(body.ceil(columns, self.shape.lanes), self.shape.lanes)
-
-    def param(self, index: int) -> str:
-        """Read a run-time integer."""
-        return self.body.array("%params", index)
 
     def distance(self, index: int) -> str:
         """Read a distance, in bytes."""
-        return self.body.mul(self.param(index), self.shape.stored.itemsize)
+        return self.body.mul(self.body.param(index), self.shape.stored.itemsize)
 
     def text(self, symbol: str) -> str:
-        body, shape, down = self.body, self.shape, self.param(TransformParams.DOWN)
-        channels, tiles = self.param(TransformParams.CHANNELS), self.param(TransformParams.TILES)
+        body, shape, down = self.body, self.shape, self.body.param(TransformParams.DOWN)
+        channels, tiles = body.param(TransformParams.CHANNELS), body.param(TransformParams.TILES)
         panels = body.ceil(channels, shape.columns)
         panel, number = body.rem("%work_item", panels), body.div("%work_item", panels)
-        begin = body.mul(number, self.param(TransformParams.TOGETHER))
+        begin = body.mul(number, body.param(TransformParams.TOGETHER))
         end = body.min(
-            body.add(begin, self.param(TransformParams.TOGETHER)),
-            self.param(TransformParams.STRIPS),
+            body.add(begin, body.param(TransformParams.TOGETHER)),
+            body.param(TransformParams.STRIPS),
         )
         first = body.mul(panel, shape.columns)
         whole = body.mul(panels, body.mul(tiles, shape.columns))
         plane = body.mul(body.add(whole, GAP), shape.size)
-        x = body.at(body.array("%buffers", 0, "ptr"), self.distance(TransformParams.OFFSET))
-        to = body.array("%buffers", 1, "ptr")
+        x = body.at(body.operand(0), self.distance(TransformParams.OFFSET))
+        to = body.operand(1)
         to = body.at(to, body.mul(body.mul(panel, tiles), shape.columns * shape.size))
         last = body.min(body.add(first, shape.columns), channels)
         with body.loop(begin, end) as strip, body.loop(first, last, shape.lanes) as channel:
@@ -130,7 +120,7 @@ class _Tiles:
             source = body.at(x, body.mul(image, self.distance(TransformParams.BATCH)))
             self.strip(source, channel, row)
             self.columns()
-            tile = body.mul(strip, self.param(TransformParams.ACROSS))
+            tile = body.mul(strip, body.param(TransformParams.ACROSS))
             here = body.at(to, body.mul(tile, shape.columns * shape.size))
             here = body.at(here, body.mul(body.sub(channel, first), shape.size))
             self.rows(here, plane)
@@ -139,7 +129,7 @@ class _Tiles:
     def strip(self, image: str, channel: str, row: str) -> None:
         """Pack a row of tiles of a group of channels: `[line][column][channel]`."""
         body, lanes, item = self.body, self.shape.lanes, self.shape.stored.itemsize
-        left = body.sub(body.sub(self.param(TransformParams.CHANNELS), channel), 1)
+        left = body.sub(body.sub(body.param(TransformParams.CHANNELS), channel), 1)
         sources = [
             body.at(
                 image,
@@ -150,13 +140,13 @@ class _Tiles:
             )
             for n in range(lanes)
         ]
-        top = body.sub(body.mul(row, F4.positions), self.param(TransformParams.PADDING_DOWN))
-        before = self.param(TransformParams.PADDING_ACROSS)
+        top = body.sub(body.mul(row, F4.positions), body.param(TransformParams.PADDING_DOWN))
+        before = body.param(TransformParams.PADDING_ACROSS)
         with body.loop(0, str(self.seen)) as line:
             y = body.add(top, line)
             # A negative number is large as an unsigned one.
-            is_inside = body.test("ult", y, self.param(TransformParams.HEIGHT))
-            width = body.select(is_inside, self.param(TransformParams.WIDTH), "0")
+            is_inside = body.test("ult", y, body.param(TransformParams.HEIGHT))
+            width = body.select(is_inside, body.param(TransformParams.WIDTH), "0")
             here = body.mul(y, self.distance(TransformParams.ROW))
             to = body.at("%scratch", body.mul(body.mul(line, self.room), self.line))
             with body.loop(0, self.room, lanes) as column:
@@ -185,7 +175,7 @@ class _Tiles:
         """Transform the rows of each tile."""
         body, gap = self.body, self.body.mul(self.room, self.line)
         source = body.at("%scratch", body.mul(gap, self.seen))
-        with body.loop(0, self.param(TransformParams.ACROSS)) as tile:
+        with body.loop(0, body.param(TransformParams.ACROSS)) as tile:
             first = body.at(source, body.mul(tile, F4.positions * self.line))
             there = body.at(to, body.mul(tile, self.shape.columns * self.shape.size))
             for i in range(F4.size):

@@ -178,22 +178,20 @@ class PhasesCode:
 
     @property
     def key(self) -> str:
-        """All that the code depends on."""
         what = f"{self.input_dilations} {self.is_there} for {self.target.name}"
         return f"phases of {self.dtype.itemsize} bytes {what}\n"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, item = FunctionBody(), self.dtype.itemsize
         kind, rank = f"i{8 * item}", len(self.input_dilations)
-        planes, together = body.array("%params", 0), body.array("%params", 1)
-        sizes = [body.array("%params", 2 + dim) for dim in range(rank)]
+        planes, together = body.param(0), body.param(1)
+        sizes = [body.param(2 + dim) for dim in range(rank)]
         gaps = [str(item)]
         for size in reversed(sizes):
             gaps.insert(0, body.mul(size, gaps[0]))
         begin = body.mul("%work_item", together)
         end = body.min(body.add(begin, together), planes)
-        result = body.array("%buffers", sum(self.is_there), "ptr")
+        result = body.operand(sum(self.is_there))
         operand = 0
         phases = itertools.product(*map(range, self.input_dilations))
         for phase, is_there in zip(phases, self.is_there, strict=True):
@@ -203,7 +201,7 @@ class PhasesCode:
             ]
             source = ""
             if is_there:
-                source = body.array("%buffers", operand, "ptr")
+                source = body.operand(operand)
                 operand += 1
             with ExitStack() as loops:
                 plane = loops.enter_context(body.loop(begin, end))

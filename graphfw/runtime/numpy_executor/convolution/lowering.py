@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from graphfw.ir.dim import DimLike, dim_min
+from graphfw.ir.dim import DimLike, dim_min, static
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.convolution_ops import Conv
@@ -117,12 +117,12 @@ class Convolution(NamedTuple):
     @property
     def outputs(self) -> int:
         """The number of outputs of a group."""
-        return _known(self.weight.shape[0]) // max(self.groups, 1)
+        return static(self.weight.shape[0]) // max(self.groups, 1)
 
     @property
     def taps(self) -> int:
         """The number of taps of a window, all dims together."""
-        return _known(size_of(self.weight.shape[2:]))
+        return static(size_of(self.weight.shape[2:]))
 
     @property
     def shape(self) -> TileShape:
@@ -150,7 +150,7 @@ class Convolution(NamedTuple):
             for one in self.dims
         ]
         images = self.images if isinstance(self.images, int) else self.likely
-        channels = _known(self.weight.shape[1])
+        channels = static(self.weight.shape[1])
         return self.outputs, images * math.prod(positions), channels * self.taps
 
     @property
@@ -164,21 +164,16 @@ class Convolution(NamedTuple):
         return self._replace(dims=[images, *self.dims], images=1)
 
 
-def _known(size: DimLike) -> int:
-    assert isinstance(size, int)
-    return size
-
-
 def multiply(
     it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Step]:
     """Return the steps of matrix products whose right operand is the windows' elements."""
     shape, x, positions = it.shape, it.x, it.output_size
-    channels = _known(it.weight.shape[1])
+    channels = static(it.weight.shape[1])
     it, is_joined, how, is_ahead = _planned(it)
     m, n, k = it.outputs, it.output_size, channels * it.taps
     work_item = ConvItemCode(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
-    tiles, steps = weights_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
+    tiles, steps = weights_as_tiles(it, how.heights[0], static(how.row_blocks), fixed)
     params: tuple[DimLike, ...] = (
         *(m, n, k, it.groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
@@ -221,7 +216,7 @@ def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
     images = max(it.images, 1) if isinstance(it.images, int) else it.likely
     columns = -(-n // (images * shape.columns)) * images * shape.columns
     rows = m + (_BEFORE if is_ahead else 0)
-    times = 1 if is_ahead else _known(how.row_blocks)
+    times = 1 if is_ahead else static(how.row_blocks)
     rows += times * _LAID_OUT[step]
     cycles: float = rows * columns * k / (2 * shape.lanes)
     cycles += _TAP * times * it.taps * columns // shape.columns * _runs(it)
@@ -238,7 +233,7 @@ def _planned(it: Convolution) -> tuple[Convolution, bool, ProductCut, bool]:
     is_joined = it.groups == 1 != it.x.shape[0] and few and not it.is_whole
     if is_joined:
         it = it.with_images_joined()
-    sizes = it.outputs, it.output_size, _known(it.weight.shape[1]) * it.taps
+    sizes = it.outputs, it.output_size, static(it.weight.shape[1]) * it.taps
     return it, is_joined, *_cut(it, sizes)
 
 
@@ -252,7 +247,7 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, 
     nbytes = it.members * _panels(shape, n) * shape.columns * k * shape.size
     if it.is_whole:
         # The plan is for as much work in one panel, so that the columns are not cut.
-        panels = _known(_panels(shape, n))
+        panels = static(_panels(shape, n))
         sizes = m, shape.columns, k * panels
     how = cut(shape, costs, sizes, it.members, may_split=False)
     is_ahead = how.row_blocks != 1 and isinstance(nbytes, int) and nbytes <= _AHEAD
@@ -260,7 +255,7 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, 
         how = cut(shape, costs._replace(b=1), sizes, it.members, may_split=False)
     # All rows of a work item are done at a time, so that panels are laid out once.
     height = how.heights[0]
-    rows = max(-(-m // (height * _known(how.row_blocks))), 1) * height
+    rows = max(-(-m // (height * static(how.row_blocks))), 1) * height
     columns = max(_CHUNK // rows // shape.columns, 1) * shape.columns
     if it.is_whole:
         columns = panels * shape.columns
@@ -286,7 +281,7 @@ def weights_as_tiles(
     k is [*K, C], or [C, *K] with `by_channel`.
     """
     weight, shape = it.weight, it.shape
-    channels = _known(weight.shape[1])
+    channels = static(weight.shape[1])
     tiles = -(-it.outputs // height)
     size = it.groups * tiles * height * channels * it.taps
     memory = Temp(shape.dtype, size, "weights as tiles")

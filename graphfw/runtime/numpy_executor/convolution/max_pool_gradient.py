@@ -17,7 +17,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.nn.pooling_ops import Padded, WindowArgmax, WindowPut
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, host, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import splat
@@ -62,7 +62,7 @@ class PoolGradParams(ParamBlock):
 
 
 @record
-class MaxPoolGradientCode:
+class MaxPoolGradientCode(RecordCode):
     """A work item: some planes. Operands: the cotangent of each position, the image, the result.
 
     Attributes:
@@ -75,14 +75,7 @@ class MaxPoolGradientCode:
     rows: int
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.shape.stored} {self.shape.lanes} {self.rows}"
-        return f"routing {what} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         whole = declarations(self.shape) | declared("void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         return module([FunctionText(_MaxPoolGradient(self).text(symbol), whole, ())])
 
@@ -105,19 +98,15 @@ class _MaxPoolGradient:
         self.seen_line = self.bytes(PoolGradParams.IMAGE_ROW)
         self.line = self.bytes(PoolGradParams.WIDTH)
 
-    def param(self, index: int) -> str:
-        """Read a run-time integer."""
-        return self.body.array("%params", index)
-
     def bytes(self, index: int) -> str:
         """Read a distance."""
-        return self.body.mul(self.param(index), self.item)
+        return self.body.mul(self.body.param(index), self.item)
 
     def text(self, symbol: str) -> str:
         body = self.body
-        begin = body.mul("%work_item", self.param(PoolGradParams.TOGETHER))
+        begin = body.mul("%work_item", body.param(PoolGradParams.TOGETHER))
         end = body.min(
-            body.add(begin, self.param(PoolGradParams.TOGETHER)), self.param(PoolGradParams.PLANES)
+            body.add(begin, body.param(PoolGradParams.TOGETHER)), body.param(PoolGradParams.PLANES)
         )
         with body.loop(begin, end) as plane:
             self.plane(plane)
@@ -130,9 +119,9 @@ class _MaxPoolGradient:
             self.start(n, at, plane)
             for n, at in enumerate((PoolGradParams.COTANGENT, PoolGradParams.IMAGE))
         )
-        size = body.mul(self.param(PoolGradParams.HEIGHT), self.line)
-        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(plane, size))
-        with body.loop(0, self.param(PoolGradParams.ROWS)) as row:
+        size = body.mul(body.param(PoolGradParams.HEIGHT), self.line)
+        result = body.at(body.operand(2), body.mul(plane, size))
+        with body.loop(0, body.param(PoolGradParams.ROWS)) as row:
             self.row(
                 _Row(
                     body.at(cotangent, body.mul(row, self.bytes(PoolGradParams.COTANGENT_ROW))),
@@ -140,13 +129,13 @@ class _MaxPoolGradient:
                     body.at(result, body.mul(row, body.mul(self.line, rows))),
                 )
             )
-        done = body.mul(body.mul(self.param(PoolGradParams.ROWS), rows), self.line)
+        done = body.mul(body.mul(body.param(PoolGradParams.ROWS), rows), self.line)
         self.clear(body.at(result, done), body.sub(size, done))
 
     def start(self, number: int, first: int, plane: str) -> str:
         """Return the address of a plane of an operand."""
-        body, each = self.body, self.body.max(self.param(PoolGradParams.EACH), 1)
-        at = body.at(body.array("%buffers", number, "ptr"), self.bytes(first))
+        body, each = self.body, self.body.max(self.body.param(PoolGradParams.EACH), 1)
+        at = body.at(body.operand(number), self.bytes(first))
         at = body.at(at, body.mul(body.div(plane, each), self.bytes(first + 1)))
         return body.at(at, body.mul(body.rem(plane, each), self.bytes(first + 2)))
 
@@ -160,7 +149,7 @@ class _MaxPoolGradient:
         body, lanes, positions = (
             self.body,
             self.code.shape.lanes,
-            self.param(PoolGradParams.POSITIONS),
+            self.body.param(PoolGradParams.POSITIONS),
         )
         few = body.test("slt", positions, lanes)
         with body.where(few):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import DimLike, static
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
@@ -35,7 +35,7 @@ def panel_tiles(shape: TileShape, rows: int) -> tuple[Piece, ...]:
 
 
 @record
-class PartialSumsCode:
+class PartialSumsCode(RecordCode):
     """A work item: some elements of the sum of partial sums.
 
     Operands: arrays of partial sums, one after the other; the result. Integers: how many each array
@@ -52,17 +52,11 @@ class PartialSumsCode:
     arrays: int
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"sum of partials {self.shape.stored} {self.arrays} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape = FunctionBody(), self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
-        partials, size = (body.array("%params", i) for i in range(2))
-        *arrays, to = (body.array("%buffers", i, "ptr") for i in range(self.arrays + 1))
+        partials, size = (body.param(i) for i in range(2))
+        *arrays, to = (body.operand(i) for i in range(self.arrays + 1))
         begin = body.mul("%work_item", _WORK_ITEM)
         end = body.min(body.add(begin, _WORK_ITEM), size)
         total = body.slot(shape.vector)
@@ -91,8 +85,7 @@ def added(
     result: Storage,
 ) -> Step:
     """Return the step that adds the partial sums in arrays, so many in each, to a result."""
-    size = result.size
-    assert isinstance(size, int)
+    size = static(result.size)
     code = PartialSumsCode(shape, len(arrays), target)
     written = (*[False] * len(arrays), True)
     return Step((node,), code, (*arrays, result), written, (partials, size), -(-size // _WORK_ITEM))

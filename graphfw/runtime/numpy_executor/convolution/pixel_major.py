@@ -66,17 +66,10 @@ class TransposeCode(SharedFunction):
     shape: TileShape
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"turn {self.shape.stored} {self.shape.lanes}"
-
-    @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, i64, i64, i64"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape = FunctionBody(), self.shape
         computed = Elements(body, shape, shape.dtype)
         stored = Elements(body, shape, shape.stored)
@@ -118,11 +111,6 @@ class PixelMajorCode(SharedFunction):
     ahead: ClassVar[Ahead] = "list"
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"pixel-major convolution {self.shape.stored} {self.shape.lanes} {self.rank}"
-
-    @property
     def inputs(self) -> int:
         """The number of operands before the result."""
         return 2
@@ -138,7 +126,6 @@ class PixelMajorCode(SharedFunction):
         return (self.turn,)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return calling(PixelMajorWriter(self).text(symbol), self.shape, self.callees)
 
 
@@ -169,17 +156,17 @@ class PixelMajorWriter:
         self.body = body = FunctionBody()
         self.calls = CallTable(body)
         self.m, self.k, self.rows, self.width = (
-            self.param(i) for i in (PixelMajor.M, PixelMajor.K, PixelMajor.ROWS, PixelMajor.WIDTH)
+            body.param(i) for i in (PixelMajor.M, PixelMajor.K, PixelMajor.ROWS, PixelMajor.WIDTH)
         )
         self.dims = [
             [
-                self.param(PixelMajor.COUNT + PixelMajorDim.COUNT * dim + i)
+                body.param(PixelMajor.COUNT + PixelMajorDim.COUNT * dim + i)
                 for i in range(PixelMajorDim.COUNT)
             ]
             for dim in range(code.rank)
         ]
         self.line = code.shape.columns * code.shape.size
-        self.together = self.param(PixelMajor.TOGETHER)
+        self.together = body.param(PixelMajor.TOGETHER)
         self.list = "%scratch"
         # Lists and blocks begin at multiples of 64 bytes.
         self.block = body.at(self.list, body.mul(body.ceil(self.k, 8), 64))
@@ -187,10 +174,6 @@ class PixelMajorWriter:
         room = body.mul(self.together, self.result.width)
         room = body.mul(body.ceil(room, code.shape.lanes), self.line)
         self.transposed = body.at(self.result.block, body.mul(room, code.shape.lanes))
-
-    def param(self, index: int) -> str:
-        """Read a run-time integer."""
-        return self.body.array("%params", index)
 
     def result_block(self) -> Result:
         """Return the block that is transposed at last."""
@@ -205,12 +188,12 @@ class PixelMajorWriter:
         """Find the work item's rows and outputs; go through the rows of each image."""
         body, rows = self.body, self.result.rows
         outputs, row_blocks = (
-            self.param(PixelMajor.OUTPUT_BLOCKS),
-            self.param(PixelMajor.ROW_BLOCKS),
+            body.param(PixelMajor.OUTPUT_BLOCKS),
+            body.param(PixelMajor.ROW_BLOCKS),
         )
         panels = body.share(body.ceil(self.m, self.shape.columns), "%work_item", outputs)
         rest = body.div("%work_item", outputs)
-        begin, end = body.share(body.mul(self.param(PixelMajor.IMAGES), rows), rest, row_blocks)
+        begin, end = body.share(body.mul(body.param(PixelMajor.IMAGES), rows), rest, row_blocks)
         group = body.div(rest, row_blocks)
         self.offsets()
         with body.loop(body.div(begin, rows), body.ceil(end, rows)) as image:
@@ -218,10 +201,10 @@ class PixelMajorWriter:
             first = body.max(body.sub(begin, before), "0")
             last = body.min(body.sub(end, before), rows)
             offset = body.add(
-                self.param(PixelMajor.X), body.mul(image, self.param(PixelMajor.X_BATCH))
+                body.param(PixelMajor.X), body.mul(image, body.param(PixelMajor.X_BATCH))
             )
-            offset = body.add(offset, body.mul(group, self.param(PixelMajor.X_GROUP)))
-            x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.size))
+            offset = body.add(offset, body.mul(group, body.param(PixelMajor.X_GROUP)))
+            x = body.at(body.operand(0), body.mul(offset, self.size))
             self.image(x, image, group, panels, (first, last))
         return body.function(
             f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
@@ -241,8 +224,8 @@ class PixelMajorWriter:
 
     def offsets(self) -> None:
         """List the offsets of the window's elements in bytes: of each channel all taps."""
-        body, channels = self.body, self.param(PixelMajor.CHANNELS)
-        gap = body.mul(self.param(PixelMajor.X_CHANNEL), self.size)
+        body, channels = self.body, self.body.param(PixelMajor.CHANNELS)
+        gap = body.mul(body.param(PixelMajor.X_CHANNEL), self.size)
         taps = body.div(self.k, body.max(channels, 1))
         with body.loop(0, taps) as tap:
             begin = self.address_of(tap, PixelMajorDim.TAPS, PixelMajorDim.TAP_STRIDE, self.dims)
@@ -266,7 +249,7 @@ class PixelMajorWriter:
         body, width = self.body, self.shape.columns
         panels = body.mul(group, body.ceil(self.m, width))
         weights = body.mul(body.mul(body.add(panels, panel), self.k), self.line)
-        weights = body.at(body.array("%buffers", 1, "ptr"), weights)
+        weights = body.at(body.operand(1), weights)
         left = body.min(body.sub(self.m, body.mul(panel, width)), width)
         narrow = body.test("sle", left, self.shape.lanes)
         gap = body.mul(self.dims[-1][PixelMajorDim.POSITION_STRIDE], self.size)
@@ -313,14 +296,14 @@ class PixelMajorWriter:
         """Transpose the results; then run the epilogue."""
         body, kept = self.body, self.calls.kept
         height, width, block, params_before = self.result
-        member = body.add(body.mul(image, self.param(PixelMajor.GROUPS)), group)
+        member = body.add(body.mul(image, body.param(PixelMajor.GROUPS)), group)
         output = body.mul(panel, self.shape.columns)
         outputs = body.min(body.sub(self.m, output), self.shape.columns)
         column = body.mul(rows[0], width)
         columns = body.mul(body.sub(rows[1], rows[0]), width)
         row = body.add(body.mul(member, self.m), output)
         gap = body.mul(body.mul(height, width), self.item)
-        whole = body.at(body.array("%buffers", self.code.inputs, "ptr"), body.mul(row, gap))
+        whole = body.at(body.operand(self.code.inputs), body.mul(row, gap))
         whole = body.at(whole, body.mul(column, self.item))
         to = body.select(kept, whole, self.transposed, "ptr")
         transposed_gap = body.mul(body.mul(self.together, width), self.item)

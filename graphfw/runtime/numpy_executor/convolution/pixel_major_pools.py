@@ -46,16 +46,10 @@ class PixelMajorPoolCode(PixelMajorCode):
     is_sum: bool
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"{super().key}, {'sums' if self.is_sum else 'maxima'} of {self.window}"
-
-    @property
     def inputs(self) -> int:
         return 3 if self.is_sum else 2
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         code = _PixelMajorPool(self, self.window, self.is_sum)
         return calling(code.text(symbol), self.shape, self.callees)
 
@@ -70,12 +64,8 @@ class _PixelMajorPool(PixelMajorWriter):
 
     def window_param(self, axis: int, which: int) -> str:
         """Read a run-time integer of the windows."""
-        return self.param(
-            PixelMajor.COUNT
-            + PixelMajorDim.COUNT * self.code.rank
-            + PoolWindow.COUNT * axis
-            + which
-        )
+        first = PixelMajor.COUNT + PixelMajorDim.COUNT * self.code.rank
+        return self.body.param(first + PoolWindow.COUNT * axis + which)
 
     def result_block(self) -> Result:
         body = self.body
@@ -119,7 +109,7 @@ class _PixelMajorPool(PixelMajorWriter):
         first = body.mul(panel, columns)
         left = body.sub(self.m, first)
         here = body.mul(body.add(body.mul(group, self.m), first), self.size)
-        here = body.at(body.array("%buffers", 2, "ptr"), here)
+        here = body.at(body.operand(2), here)
         return [
             self.computed.load_some(
                 body.at(here, n * lanes * self.size), self.computed.mask(left, n)

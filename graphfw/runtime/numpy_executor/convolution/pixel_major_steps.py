@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dim import DimLike, dim_max, dim_min, static
 from graphfw.ir.shape import size_of
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
@@ -90,10 +90,8 @@ def pooled_seconds(it: Convolution, windows: Sequence[SpatialDim], *, fixed: boo
 
 def _pooled_positions(windows: Sequence[SpatialDim]) -> float:
     """Return the number of pooled positions for each position of the convolution."""
-    positions, size = size_of([d.output_size for d in windows]), size_of([d.size for d in windows])
-    assert isinstance(positions, int)
-    assert isinstance(size, int)
-    return positions / max(size, 1)
+    positions = static(size_of([dim.output_size for dim in windows]))
+    return positions / max(static(size_of([dim.size for dim in windows])), 1)
 
 
 def _seconds(it: Convolution, *, fixed: bool) -> float:
@@ -116,8 +114,7 @@ def _seconds(it: Convolution, *, fixed: bool) -> float:
 def _chunks(it: Convolution, indices: int) -> int:
     """Return the number of chunks of some positions of all images."""
     dims = _seen(it)
-    rows, width = size_of([dim.output_size for dim in dims[:-1]]), _width(dims)
-    assert isinstance(rows, int)
+    rows, width = static(size_of([dim.output_size for dim in dims[:-1]])), _width(dims)
     images = indices // max(rows * width, 1)
     return images * -(-rows // max(_TOGETHER // max(width, 1), 1))
 
@@ -154,9 +151,7 @@ def _slack(shape: TileShape, dims: list[SpatialDim]) -> float:
 
 
 def _width(dims: Sequence[SpatialDim]) -> int:
-    width = dims[-1].output_size
-    assert isinstance(width, int)
-    return width
+    return static(dims[-1].output_size)
 
 
 def _is_copied(it: Convolution) -> bool:
@@ -227,8 +222,7 @@ def pixel_major_steps(
     if _is_copied(it):
         x, step = _copied(it)
         steps.append(step)
-    channels = it.weight.shape[1]
-    assert isinstance(channels, int)
+    channels = static(it.weight.shape[1])
     m, k = it.outputs, channels * it.taps
     width, rows = _width(dims), size_of([dim.output_size for dim in dims[:-1]])
     panels = -(-m // shape.columns)

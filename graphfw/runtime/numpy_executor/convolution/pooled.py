@@ -15,7 +15,6 @@ from graphfw.ops.nn.pooling_ops import WindowMax, WindowReluSum, WindowSum
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy, by_estimate
-from graphfw.runtime.numpy_executor.codegen import Processor
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution, why_not
 from graphfw.runtime.numpy_executor.convolution.pixel_major_steps import (
@@ -137,8 +136,7 @@ def pooled_steps(
     product: Storage | None,
     epilogue: Epilogue | None,
     *,
-    fixed_weight: bool = False,
-    target: Processor | None = None,
+    fixed_weight: bool,
 ) -> list[Step]:
     """Return the steps of a convolution and its pooling: see `strategies.conv_steps`.
 
@@ -151,10 +149,9 @@ def pooled_steps(
         product: The storage of the results, contiguous; None where only the epilogue needs them.
         epilogue: The function of the results.
         fixed_weight: Whether the weight stays the same from run to run.
-        target: The processor; this machine's by default.
     """
     assert isinstance(conv.op, Conv)
-    it = convolution(nodes, conv.op, x, weight, fixed_weight=fixed_weight, target=target)
+    it = convolution(nodes, conv.op, x, weight, fixed_weight=fixed_weight)
     windows = _windows(conv, pool)
     seconds = pooled_seconds(it, windows, fixed=fixed_weight)
 

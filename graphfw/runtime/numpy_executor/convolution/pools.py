@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
@@ -97,7 +97,7 @@ class PoolParams(ParamBlock):
 
 
 @record
-class PoolCode:
+class PoolCode(RecordCode):
     """A work item: some segments of rows of the result, counted over all planes.
 
     Operands: x, the result.
@@ -127,15 +127,7 @@ class PoolCode:
     is_long: bool
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        how = f"{self.rank} {self.stride} {self.dense} {self.rows} {self.segment}"
-        what = f"{self.shape.stored} {self.shape.lanes} {self.kind} {self.width} {self.is_long}"
-        return f"pooling {how} {what} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module([FunctionText(_Pool(self).text(symbol), declarations(self.shape), ())])
 
 
@@ -158,23 +150,19 @@ class _Pool(WindowBounds):
         self.size = code.shape.size
         self.neutral = -math.inf if code.kind == "maxima" else 0.0
         self.neutral_vector = splat(code.shape.element, self.number(self.neutral), code.shape.lanes)
-        self.room = self.body.mul(self.param(PoolParams.ROOM), code.shape.lanes * self.size)
-        self.deep = self.param(PoolParams.DEEP)
+        self.room = self.body.mul(self.body.param(PoolParams.ROOM), code.shape.lanes * self.size)
+        self.deep = self.body.param(PoolParams.DEEP)
         self.nothing = self.body.at("%scratch", self.body.mul(self.room, self.deep))
 
-    def param(self, index: int) -> str:
-        """Read a run-time integer."""
-        return self.body.array("%params", index)
-
     def text(self, symbol: str) -> str:
-        body, count = self.body, self.param(PoolParams.SEGMENTS)
-        together, each = self.param(PoolParams.TOGETHER), self.param(PoolParams.EACH)
-        segments = body.mul(self.param(PoolParams.ROWS), count)
+        body, count = self.body, self.body.param(PoolParams.SEGMENTS)
+        together, each = body.param(PoolParams.TOGETHER), body.param(PoolParams.EACH)
+        segments = body.mul(body.param(PoolParams.ROWS), count)
         begin = body.mul("%work_item", together)
-        end = body.min(body.add(begin, together), body.mul(self.param(PoolParams.PLANES), segments))
+        end = body.min(body.add(begin, together), body.mul(body.param(PoolParams.PLANES), segments))
         line = body.mul(self.dims[-1][Spatial.POSITIONS], self.item)
-        x, y = (body.array("%buffers", i, "ptr") for i in range(2))
-        with body.loop(0, self.param(PoolParams.ROOM)) as n:
+        x, y = (body.operand(i) for i in range(2))
+        with body.loop(0, body.param(PoolParams.ROOM)) as n:
             offset = body.mul(n, self.shape.lanes * self.item)
             self.stored.store(self.neutral_vector, body.at(self.nothing, offset))
         with body.loop(body.div(begin, segments), body.ceil(end, segments)) as plane:
@@ -211,7 +199,7 @@ class _Pool(WindowBounds):
 
     def plane(self, operand: str, positions: tuple[int, int, int], at: tuple[str, str]) -> str:
         """Return the address of a plane of an image."""
-        offset, *gaps = map(self.param, positions)
+        offset, *gaps = map(self.body.param, positions)
         for index, gap in zip(at, gaps, strict=True):
             offset = self.body.add(offset, self.body.mul(index, gap))
         return self.body.at(operand, self.body.mul(offset, self.item))

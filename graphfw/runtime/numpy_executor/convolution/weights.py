@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
@@ -26,7 +26,7 @@ class WeightParams(ParamBlock):
 
 
 @record
-class WeightsCode:
+class WeightsCode(RecordCode):
     """A work item: the weights of one tile of outputs, `[k][outputs]`, where k is [*K, C].
 
     They have the order in which `ConvItemCode` reads them: block by block of outputs, piece by
@@ -44,17 +44,11 @@ class WeightsCode:
     rank: int
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"weights {self.shape.stored} {self.rank} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape = FunctionBody(), self.shape
         item = shape.stored.itemsize
         stored = Elements(body, shape, shape.stored)
-        numbers = [body.array("%params", i) for i in range(WeightParams.COUNT + 2 * self.rank)]
+        numbers = [body.param(i) for i in range(WeightParams.COUNT + 2 * self.rank)]
         tile, outputs, tiles, blocks, depth, channels, taps, offset, output, channel = numbers[
             : WeightParams.COUNT
         ]
@@ -62,7 +56,7 @@ class WeightsCode:
         group, number = body.div("%work_item", tiles), body.rem("%work_item", tiles)
         first = body.mul(number, tile)
         rows = body.min(body.sub(outputs, first), tile)
-        source = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, item))
+        source = body.at(body.operand(0), body.mul(offset, item))
         source = body.at(source, body.mul(body.add(body.mul(group, outputs), first), output))
         k = body.mul(channels, taps)
         # The begin and the end of the tile's block, in tiles.
@@ -71,7 +65,7 @@ class WeightsCode:
         end = body.div(body.mul(tiles, body.add(block, 1)), blocks)
         line = body.mul(tile, shape.size)
         before = body.mul(body.mul(body.add(body.mul(group, tiles), begin), k), line)
-        to = body.at(body.array("%buffers", 1, "ptr"), before)
+        to = body.at(body.operand(1), before)
         pieces = body.max(body.ceil(k, depth), "1")
         with body.loop(0, pieces) as piece:
             k_begin = body.div(body.mul(k, piece), pieces)

@@ -22,7 +22,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowPut, WindowTake
 from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, host, module
 from graphfw.runtime.numpy_executor.codegen.function_body import declared
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
@@ -58,7 +58,7 @@ class ArgmaxParams(ParamBlock):
 
 
 @record
-class WindowArgmaxCode:
+class WindowArgmaxCode(RecordCode):
     """A work item: some planes of the result. Operands: those of the op, the result.
 
     Attributes:
@@ -82,15 +82,7 @@ class WindowArgmaxCode:
     is_long: bool
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.rank} {self.step} {self.width} {self.is_dense} {self.is_long}"
-        stored = f"{self.shape.stored} {self.shape.lanes}"
-        return f"{self.op.name} {stored} {what} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         lanes = self.shape.lanes
         mask = f"<{lanes} x i1>"
         whole = declarations(self.shape) | declared(
@@ -162,18 +154,15 @@ class _WindowArgmax(WindowBounds):
             item = 8 if number else self.values.dtype.itemsize
             window = rank if op is FoldWindows else 0
             first, *gaps = [
-                body.mul(body.array("%params", next(positions)), item)
-                for _ in range(3 + window + rank)
+                body.mul(body.param(next(positions)), item) for _ in range(3 + window + rank)
             ]
-            start = body.at(body.array("%buffers", number, "ptr"), first)
+            start = body.at(body.operand(number), first)
             found.append(_Operand(start, gaps[:2], gaps[2 : 2 + window], gaps[2 + window :]))
         return found
 
     def text(self, symbol: str) -> str:
         body = self.body
-        planes, together = (
-            body.array("%params", i) for i in (ArgmaxParams.PLANES, ArgmaxParams.TOGETHER)
-        )
+        planes, together = (body.param(i) for i in (ArgmaxParams.PLANES, ArgmaxParams.TOGETHER))
         begin = body.mul("%work_item", together)
         with body.loop(begin, body.min(body.add(begin, together), planes)) as plane:
             self.plane(plane)
@@ -182,14 +171,14 @@ class _WindowArgmax(WindowBounds):
     def plane(self, plane: str) -> None:
         """Go through a plane, strip by strip; each is as wide as a vector."""
         body, code, lanes = self.body, self.code, self.shape.lanes
-        each = body.max(body.array("%params", ArgmaxParams.EACH), 1)
+        each = body.max(body.param(ArgmaxParams.EACH), 1)
         lead = (body.div(plane, each), body.rem(plane, each))
         starts = [self.offset(one.start, one.lead, lead) for one in self.operands]
         rows, positions = "1", self.dims[-1][Spatial.POSITIONS]
         for dim in self.dims[:-1]:
             rows = body.mul(rows, dim[Spatial.POSITIONS])
-        result = body.array("%buffers", len(self.operands), "ptr")
-        size, item = body.array("%params", ArgmaxParams.SIZE), code.shape.stored.itemsize
+        result = body.operand(len(self.operands))
+        size, item = body.param(ArgmaxParams.SIZE), code.shape.stored.itemsize
         if not self.adds:
             image = starts[0]
             line = 8 if code.op is WindowArgmax else item

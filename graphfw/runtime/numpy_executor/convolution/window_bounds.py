@@ -61,7 +61,7 @@ class WindowBounds:
         self.stored = Elements(body, shape, shape.stored)
         self.computed = Elements(body, shape, shape.dtype)
         self.dims = [
-            [body.array("%params", first + Spatial.COUNT * dim + i) for i in range(Spatial.COUNT)]
+            [body.param(first + Spatial.COUNT * dim + i) for i in range(Spatial.COUNT)]
             for dim in range(rank)
         ]
 

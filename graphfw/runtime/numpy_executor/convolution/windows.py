@@ -55,8 +55,8 @@ class _Windows(WindowBounds):
 
     def __init__(self, shape: TileShape, rank: int, step: DenseStride) -> None:
         super().__init__(shape, rank, step, ConvParams.COUNT)
-        self.channels = self.body.array("%params", ConvParams.CHANNELS)
-        plane = self.body.array("%params", ConvParams.X_CHANNEL)
+        self.channels = self.body.param(ConvParams.CHANNELS)
+        plane = self.body.param(ConvParams.X_CHANNEL)
         self.plane = self.body.mul(plane, shape.stored.itemsize)
 
     def text(self, symbol: str) -> str:

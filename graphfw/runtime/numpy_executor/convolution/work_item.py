@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride, Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams, windows
@@ -42,17 +42,10 @@ class WindowsCode(SharedFunction):
     step: DenseStride
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"windows {self.shape.stored} {self.shape.lanes} {self.rank} {self.step}"
-
-    @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, i64, i64, i64, i64, ptr"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         text = windows(symbol, self.shape, self.rank, self.step)
         return module([FunctionText(text, declarations(self.shape), ())])
 
@@ -82,16 +75,11 @@ class WithWindows:
 
 
 @record
-class PanelsCode(WithWindows):
+class PanelsCode(WithWindows, RecordCode):
     """A work item: some positions of k of a panel, of one group of one image.
 
     Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `ConvParams`.
     """
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"panels {self.windows.key}"
 
     @property
     def callees(self) -> tuple[WindowsCode]:
@@ -99,17 +87,14 @@ class PanelsCode(WithWindows):
         return (self.windows,)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, width = FunctionBody(), self.shape.columns
-        n, k, groups = (
-            body.array("%params", i) for i in (ConvParams.N, ConvParams.K, ConvParams.GROUPS)
-        )
+        n, k, groups = (body.param(i) for i in (ConvParams.N, ConvParams.K, ConvParams.GROUPS))
         pieces, panels = body.ceil(k, AT_ONCE), body.ceil(n, width)
         begin = body.mul(body.rem("%work_item", pieces), AT_ONCE)
         rest = body.div("%work_item", pieces)
         column, member = body.mul(body.rem(rest, panels), width), body.div(rest, panels)
         line = body.add(body.mul(rest, k), begin)
-        to = body.at(body.array("%buffers", 1, "ptr"), body.mul(line, width * self.shape.size))
+        to = body.at(body.operand(1), body.mul(line, width * self.shape.size))
         x = image_at(body, self.shape, groups, member)
         body.line(
             f"call fastcc void @{self.windows.name}(ptr {x}, ptr %params, i64 {begin}, "
@@ -123,11 +108,11 @@ def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> 
     """Return the address of the channels of one group of one image."""
     image, group = body.div(member, groups), body.rem(member, groups)
     offset, image_gap, group_gap = (
-        body.array("%params", i) for i in (ConvParams.X, ConvParams.X_BATCH, ConvParams.X_GROUP)
+        body.param(i) for i in (ConvParams.X, ConvParams.X_BATCH, ConvParams.X_GROUP)
     )
     offset = body.add(offset, body.mul(image, image_gap))
     offset = body.add(offset, body.mul(group, group_gap))
-    return body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, shape.stored.itemsize))
+    return body.at(body.operand(0), body.mul(offset, shape.stored.itemsize))
 
 
 @record
@@ -146,12 +131,6 @@ class ConvItemCode(WithWindows, SharedFunction):
     is_joined: bool
     few: ClassVar[GemvPolicy] = "never"
     ahead: ClassVar[Ahead] = "a"
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.rank} {self.step} {self.is_ahead} {self.is_joined}"
-        return f"convolution {self.shape.key} {what}"
 
     @property
     def rounds(self) -> bool:
@@ -175,7 +154,6 @@ class ConvItemCode(WithWindows, SharedFunction):
         return 0 if self.is_ahead else self.shape.columns * self.shape.size * depth(self.shape)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return calling(_ConvItem(self).text(symbol), self.shape, self.callees)
 
 
@@ -189,14 +167,10 @@ class _ConvItem:
         self.out_size = code.shape.stored.itemsize
         self.body = body = FunctionBody()
         self.calls = CallTable(body)
-        self.m, self.n, self.k = (self.param(i) for i in (ConvParams.M, ConvParams.N, ConvParams.K))
+        self.m, self.n, self.k = (body.param(i) for i in (ConvParams.M, ConvParams.N, ConvParams.K))
         self.block = body.at("%scratch", code.panel_bytes)
         self.line = code.shape.columns * code.shape.size
         self.panel = body.mul(self.k, self.line)
-
-    def param(self, index: int) -> str:
-        """Read a run-time integer."""
-        return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
         """Find the work item's block of the result; go through it in chunks of columns."""
@@ -204,18 +178,18 @@ class _ConvItem:
         # Neighbouring work items differ in their columns: they read the same weights.
         rows, columns, group = body.block(
             "%work_item",
-            (self.m, height, self.param(ConvParams.ROW_BLOCKS)),
-            (self.n, width, self.param(ConvParams.COLUMN_BLOCKS)),
+            (self.m, height, body.param(ConvParams.ROW_BLOCKS)),
+            (self.n, width, body.param(ConvParams.COLUMN_BLOCKS)),
         )
-        together = self.param(ConvParams.TOGETHER)
+        together = body.param(ConvParams.TOGETHER)
         begin = body.mul(group, together)
-        end = body.min(body.add(begin, together), self.param(ConvParams.MEMBERS))
+        end = body.min(body.add(begin, together), body.param(ConvParams.MEMBERS))
         with body.loop(begin, end) as member:
             image, weights = self.operands(member)
             weights = body.at(weights, body.mul(body.mul(rows[0], self.k), self.size))
             row = body.add(body.mul(member, self.m), rows[0])
-            with body.loop(*columns, self.param(ConvParams.CHUNK_COLUMNS)) as column:
-                most = self.param(ConvParams.CHUNK_COLUMNS)
+            with body.loop(*columns, body.param(ConvParams.CHUNK_COLUMNS)) as column:
+                most = body.param(ConvParams.CHUNK_COLUMNS)
                 count = body.min(body.sub(columns[1], column), most)
                 self.chunk(row, body.sub(rows[1], rows[0]), column, count, (image, weights))
         return body.function(
@@ -225,23 +199,23 @@ class _ConvItem:
 
     def operands(self, member: str) -> tuple[str, str]:
         """Return the addresses of the channels of one group of one image, and of its weights."""
-        body, groups = self.body, self.param(ConvParams.GROUPS)
+        body, groups = self.body, self.body.param(ConvParams.GROUPS)
         if self.code.is_ahead:
             panels = body.mul(member, body.ceil(self.n, self.shape.columns))
-            x = body.at(body.array("%buffers", 0, "ptr"), body.mul(panels, self.panel))
+            x = body.at(body.operand(0), body.mul(panels, self.panel))
         else:
             x = image_at(body, self.shape, groups, member)
         group = body.rem(member, groups)
         room = body.mul(body.ceil(self.m, self.calls.unit), self.calls.unit)
         before = body.mul(body.mul(group, room), body.mul(self.k, self.size))
-        return x, body.at(body.array("%buffers", 1, "ptr"), before)
+        return x, body.at(body.operand(1), before)
 
     def chunk(
         self, row: str, rows: str, column: str, columns: str, operands: tuple[str, str]
     ) -> None:
         """Compute a chunk and its epilogue; `row` counts over all members."""
         body, code = self.body, self.code
-        block_row = body.mul(self.param(ConvParams.CHUNK_COLUMNS), self.size)
+        block_row = body.mul(body.param(ConvParams.CHUNK_COLUMNS), self.size)
         if code.is_joined:
             self.compute(operands, rows, column, columns, (self.block, block_row))
             self.images(block_row, row, rows, column, columns)
@@ -257,7 +231,7 @@ class _ConvItem:
 
     def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
         """Split a chunk with positions of several images by image; `row` counts over one image."""
-        body, positions = self.body, self.param(ConvParams.POSITIONS)
+        body, positions = self.body, self.body.param(ConvParams.POSITIONS)
         end = body.add(column, columns)
         with body.loop(body.div(column, positions), body.ceil(end, positions)) as image:
             before = body.mul(image, positions)
@@ -278,8 +252,8 @@ class _ConvItem:
     def address_of(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
         """Return the address of a chunk of the result, a block if not kept, and its row stride."""
         body, kept = self.body, self.calls.kept
-        gap = body.mul(self.param(ConvParams.POSITIONS), self.out_size)
-        whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))
+        gap = body.mul(body.param(ConvParams.POSITIONS), self.out_size)
+        whole = body.at(body.operand(2), body.mul(row, gap))
         whole = body.at(whole, body.mul(column, self.out_size))
         return body.select(kept, whole, block, "ptr"), body.select(kept, gap, block_row)
 

@@ -86,14 +86,12 @@ class TransformCode:
 
     @cached_property
     def key(self) -> str:
-        """All that the code depends on."""
         called = [callee.key for callee in self.callees]
         return f"transform {self.operands} {self.counts}\n{''.join(called)}"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body = FunctionBody()
-        groups, per_item, turn = [body.array("%params", n) for n in range(len(_HEAD))]
+        groups, per_item, turn = [body.param(n) for n in range(len(_HEAD))]
         begin = body.mul("%work_item", per_item)
         end = body.min(body.add(begin, per_item), groups)
         known = declared("i64 @llvm.smin.i64(i64, i64)")
@@ -103,9 +101,7 @@ class TransformCode:
                 self.callees, self.operands, self.counts, strict=True
             ):
                 params = body.at("%params", 8 * index)
-                items = [
-                    body.array("%params", index + count + n) for n in range(len(WorkItems._fields))
-                ]
+                items = [body.param(index + count + n) for n in range(len(WorkItems._fields))]
                 index += count + len(items)
                 buffers = self._buffers(body, operands, number, index)
                 index += 2 * len(operands)
@@ -125,8 +121,8 @@ class TransformCode:
         """Write the addresses of a stage's buffers into an array, and return where that is."""
         buffers = body.slot(f"[{len(operands)} x ptr]")
         for n, operand in enumerate(operands):
-            base = "%scratch" if operand == SCRATCH else body.array("%buffers", operand, "ptr")
-            first, apart = [body.array("%params", index + 2 * n + i) for i in range(2)]
+            base = "%scratch" if operand == SCRATCH else body.operand(operand)
+            first, apart = [body.param(index + 2 * n + i) for i in range(2)]
             address = body.at(base, body.add(first, body.mul(number, apart)))
             body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {n}"), address, "ptr")
         return buffers

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule, OpenLoop
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule, OpenLoop
 from graphfw.runtime.numpy_executor.codegen.numbers import Number
 from graphfw.runtime.numpy_executor.codegen.target import AVX512, host
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg.vectors import Vector
 from graphfw.runtime.numpy_executor.linalg.views import read_views
 
@@ -62,8 +61,7 @@ class ColumnCode:
         return f"triangle columns {self._dtype.name} {traits}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = BranchWriter(module)
+        f = LlvmFunction(LlvmModule())
         failed = f.let("alloca i1")
         f.do(f"store i1 false, ptr {failed}")
         size = f.read("%params", 0)
@@ -104,11 +102,10 @@ class ColumnCode:
             if self._by_columns:
                 self._subtract(f, lines, left, held, begin, end)
         result = f.let(f"load i1, ptr {failed}")
-        f.do(f"ret i32 {f.let(f'zext i1 {result} to i32')}")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        f.leave(f"ret i32 {f.let(f'zext i1 {result} to i32')}")
+        return f.work_item(symbol)
 
-    def _blocks(self, f: BranchWriter, size: str) -> Iterator[list[str]]:
+    def _blocks(self, f: LlvmFunction, size: str) -> Iterator[list[str]]:
         """Open loops over rows in the order in which they are solved for, some at once."""
         whole = f.let(f"and i64 {size}, {-self._rows}")
         for begin, end, count in (("0", whole, self._rows), (whole, size, 1)):
@@ -117,7 +114,7 @@ class ColumnCode:
                 last = f.sub(size, "1")
                 yield [f.sub(last, row) for row in rows] if self._upper else rows
 
-    def _others(self, f: BranchWriter, rows: Sequence[str], size: str) -> tuple[str, str]:
+    def _others(self, f: LlvmFunction, rows: Sequence[str], size: str) -> tuple[str, str]:
         """Return between which rows others are: known ones, or ones that are left."""
         after = self._upper != self._by_columns
         if after:
@@ -125,7 +122,7 @@ class ColumnCode:
         return "0", rows[-1] if self._upper else rows[0]
 
     def _products(
-        self, f: BranchWriter, lines: Sequence[str], held: Sequence[str], begin: str, end: str
+        self, f: LlvmFunction, lines: Sequence[str], held: Sequence[str], begin: str, end: str
     ) -> list[list[str]]:
         """Return, for each column, the products of parts of rows and of what is known."""
         sums = [self._row.constant(0)] * (len(lines) * len(held))
@@ -143,7 +140,7 @@ class ColumnCode:
 
     def _subtract(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         lines: Sequence[str],
         found: Sequence[Sequence[str]],
         held: Sequence[str],
@@ -165,7 +162,7 @@ class ColumnCode:
 
     def _solve(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         rows: Sequence[str],
         lines: Sequence[str],
         left: Sequence[list[str]],
@@ -193,7 +190,7 @@ class ColumnCode:
     # What it is made of.
 
     def _vectors(
-        self, f: BranchWriter, begin: str, end: str, carried: Sequence[str]
+        self, f: LlvmFunction, begin: str, end: str, carried: Sequence[str]
     ) -> Iterator[tuple[OpenLoop, str]]:
         """Open loops over elements, vector by vector, then over what is left, with its mask."""
         lanes = self._lanes
@@ -208,21 +205,21 @@ class ColumnCode:
             values = loop.values
 
     def _element(
-        self, f: BranchWriter, base: str, row: str, column: str, strides: tuple[str, str]
+        self, f: LlvmFunction, base: str, row: str, column: str, strides: tuple[str, str]
     ) -> str:
         at = f.add(f.mul(row, strides[0]), f.mul(column, strides[1]))
         return self._one.load(f, self._at(f, base, at))
 
-    def _load(self, f: BranchWriter, address: str, mask: str) -> str:
+    def _load(self, f: LlvmFunction, address: str, mask: str) -> str:
         if not mask:
             return self._row.load(f, address)
         return self._row.load_masked(f, address, mask)
 
-    def _store(self, f: BranchWriter, value: str, address: str, mask: str) -> None:
+    def _store(self, f: LlvmFunction, value: str, address: str, mask: str) -> None:
         if not mask:
             self._row.store(f, value, address)
             return
         self._row.store_masked(f, value, address, mask)
 
-    def _at(self, f: BranchWriter, base: str, index: str) -> str:
+    def _at(self, f: LlvmFunction, base: str, index: str) -> str:
         return f.at(self._one.stored, base, index)

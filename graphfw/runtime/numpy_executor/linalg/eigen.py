@@ -17,7 +17,6 @@ from graphfw.ops.linalg.eigen_svd import EigH, EigvalsH
 from graphfw.ops.linalg.phases import LEADING
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter
 from graphfw.runtime.numpy_executor.linalg.views import operands_in_order
@@ -62,8 +61,7 @@ class EigenCode:
         return f"eigen {self._lanes.dtype.name} {self._vectors}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = MatrixWriter(module, self._lanes)
+        f = MatrixWriter(LlvmModule(), self._lanes)
         n = f.read_sizes(_NAMES)
         size = f.width = n["size"]
         kinds = [self._lanes.one.stored] * (3 if self._vectors else 2)
@@ -79,9 +77,7 @@ class EigenCode:
             if self._vectors:
                 self._choose_signs(f, size)
                 f.copy_out(vectors[0].transposed, size, size, "0", size)
-        f.finish()
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
     def _diagonalise(self, f: MatrixWriter, size: str) -> None:
         """Make an upper triangle of a symmetric matrix its eigenvalues, by sweeps of rotations.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat, vector
 from graphfw.runtime.numpy_executor.linalg.vectors import Vector, in_all_lanes
 
@@ -51,7 +51,7 @@ def row_distance(columns: int, dtype: DType, *, many: bool) -> int:
     return distance + (lanes if distance * dtype.itemsize % _SET == 0 else 0)
 
 
-class ElementWriter(BranchWriter):
+class ElementWriter(LlvmFunction):
     """The lines of a function that computes with elements of matrices in scratch memory.
 
     Args:
@@ -201,7 +201,8 @@ class ElementWriter(BranchWriter):
             value = splat("i1", value, self.lanes.one.lanes)
         self.do(f"store {self._truth} {value}, ptr {self._failed}")
 
-    def finish(self) -> None:
-        """End the function: return 1 where a matrix was refused, else 0."""
+    def work_item(self, symbol: str) -> str:
+        """Return the module with the function, which returns 1 if it refused a matrix, else 0."""
         failed = self._any(self.let(f"load {self._truth}, ptr {self._failed}"))
-        self.do(f"ret i32 {self.let(f'zext i1 {failed} to i32')}")
+        self.leave(f"ret i32 {self.let(f'zext i1 {failed} to i32')}")
+        return super().work_item(symbol)

@@ -9,7 +9,6 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of, row_distance
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter
@@ -46,8 +45,7 @@ class FactorCode:
         return f"lu {self._lanes.dtype.name} {self._lanes.many}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = MatrixWriter(module, self._lanes)
+        f = MatrixWriter(LlvmModule(), self._lanes)
         n = f.read_sizes(_NAMES)
         f.width = n["width"]
         numbers = f.mul(f.add(n["columns"], n["inner"]), n["width"])
@@ -63,9 +61,7 @@ class FactorCode:
                 f.write_number(order, line.index, value)
             f.copy_out(lower.transposed, n["inner"], n["rows"], "0", multiples)
             f.copy_upper_out(upper, n["inner"], n["columns"])
-        f.finish()
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
 
 def factor_steps(

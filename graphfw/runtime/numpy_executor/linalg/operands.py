@@ -36,10 +36,6 @@ class Source(NamedTuple):
 class OperandWriter(ElementWriter):
     """The lines of a function whose operands are matrices, and which computes in scratch memory."""
 
-    def read_sizes(self, names: Sequence[str]) -> dict[str, str]:
-        """Load the first params, by their names."""
-        return {name: self.read("%params", i) for i, name in enumerate(names)}
-
     @contextmanager
     def groups(
         self,

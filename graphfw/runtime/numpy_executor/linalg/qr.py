@@ -13,7 +13,6 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.linalg.cholesky_qr import QR
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of, row_distance
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter
@@ -56,8 +55,7 @@ class ReflectionCode:
         return f"qr {self._lanes.dtype.name} {self._lanes.many} {self._is_whole}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = MatrixWriter(module, self._lanes)
+        f = MatrixWriter(LlvmModule(), self._lanes)
         n = f.read_sizes(_NAMES)
         f.width = n["width"]
         kinds = [self._lanes.one.stored] * (3 if self._is_whole else 4)
@@ -74,9 +72,7 @@ class ReflectionCode:
                 f.copy_out(targets[0], inner, rows, "0", vectors)
                 joined = f.add(f.add(vectors, inner), "1")
                 f.copy_out(targets[1].transposed, inner, inner, "0", joined)
-        f.finish()
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
 
 def panel_columns(node: Node, rows: int) -> int:

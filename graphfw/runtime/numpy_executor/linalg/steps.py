@@ -18,7 +18,6 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
 from graphfw.runtime.numpy_executor.codegen.target import host
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.columns import FEW, ColumnCode
 from graphfw.runtime.numpy_executor.linalg.eigen import eigen_steps
@@ -86,8 +85,7 @@ class SmallMatrices:
         return f"small matrices {self._algorithm} {lanes.dtype.name} {traits}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = MatrixWriter(module, self._lanes)
+        f = MatrixWriter(LlvmModule(), self._lanes)
         n = f.read_sizes(_NAMES)
         f.width = n["width"]
         inputs = 2 if self._algorithm in ("solve", "triangle") else 1
@@ -100,9 +98,7 @@ class SmallMatrices:
         kinds = [self._lanes.one.stored] * len(firsts)
         with f.groups(n, kinds, item=item, columns=firsts) as (target, *sources):
             self._compute(f, size, columns, sources, target)
-        f.finish()
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
     def _compute(
         self, f: MatrixWriter, size: str, columns: str, sources: Sequence[Source], target: Source

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.numbers import Number
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg.elements import lanes_of
 from graphfw.runtime.numpy_executor.linalg.vectors import Vector
 from graphfw.runtime.numpy_executor.linalg.views import read_views
@@ -50,11 +49,10 @@ class TriangleCode:
         return f"triangle {self._dtype.name} {self._unit} {self._vectors}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = BranchWriter(module)
+        f = LlvmFunction(LlvmModule())
         failed = f.let("alloca i1")
         f.do(f"store i1 false, ptr {failed}")
-        n = {name: f.read("%params", i) for i, name in enumerate(NAMES)}
+        n = f.read_sizes(NAMES)
         views = read_views(f, len(NAMES), 3)
         matrix = f.div("%work_item", n["blocks"])
         left = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
@@ -74,13 +72,12 @@ class TriangleCode:
             with f.when(taken):
                 self._solve(f, n["size"], columns, starts, strides, failed, vectors)
         result = f.let(f"load i1, ptr {failed}")
-        f.do(f"ret i32 {f.let(f'zext i1 {result} to i32')}")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        f.leave(f"ret i32 {f.let(f'zext i1 {result} to i32')}")
+        return f.work_item(symbol)
 
     def _solve(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         size: str,
         columns: str,
         starts: Sequence[str],
@@ -120,7 +117,7 @@ class TriangleCode:
 
     def _subtracted(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         rows: Sequence[str],
         lines: Sequence[str],
         column: str,
@@ -149,7 +146,7 @@ class TriangleCode:
 
     def _load(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         size: str,
         sides: str,
         strides: tuple[str, str],
@@ -170,23 +167,23 @@ class TriangleCode:
                         value = self._row.gather(f, addresses, mask)
                     self._row.store(f, value, self._slot(f, row.index, v, len(masks)))
 
-    def _slot(self, f: BranchWriter, row: str, vector: int, vectors: int) -> str:
+    def _slot(self, f: LlvmFunction, row: str, vector: int, vectors: int) -> str:
         """Return where a vector of a row is in scratch memory."""
         at = f.add(f.mul(row, str(vectors * self._lanes)), str(vector * self._lanes))
         return f.at(self._one.stored, "%scratch", at)
 
-    def _after(self, f: BranchWriter, line: str, vector: int) -> str:
+    def _after(self, f: LlvmFunction, line: str, vector: int) -> str:
         return f.at(self._one.stored, line, str(vector * self._lanes))
 
-    def _element(self, f: BranchWriter, line: str, at: str, column: str) -> str:
+    def _element(self, f: LlvmFunction, line: str, at: str, column: str) -> str:
         return self._one.load(f, f.at(self._one.stored, line, f.mul(at, column)))
 
-    def _check(self, f: BranchWriter, pivot: str, failed: str) -> None:
+    def _check(self, f: LlvmFunction, pivot: str, failed: str) -> None:
         is_zero = f.let(f"fcmp oeq {self._one.kind} {pivot}, {self._one.constant(0)}")
         known = f.let(f"load i1, ptr {failed}")
         f.do(f"store i1 {f.let(f'or i1 {known}, {is_zero}')}, ptr {failed}")
 
-    def _spread(self, f: BranchWriter, value: str, *, negative: bool = False) -> str:
+    def _spread(self, f: LlvmFunction, value: str, *, negative: bool = False) -> str:
         if negative:
             value = f.let(f"fneg {self._one.kind} {value}")
         return self._row.spread(f, value)

@@ -11,7 +11,7 @@ from graphfw.ir.tensor import Node
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, Storage, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction
 from graphfw.runtime.planning.collapse import joint_stride
 from graphfw.runtime.planning.copies import copied
 
@@ -34,7 +34,7 @@ class MatrixOperands(NamedTuple):
     copies: list[Step]
 
 
-def read_views(f: BranchWriter, first: int, count: int) -> list[list[str]]:
+def read_views(f: LlvmFunction, first: int, count: int) -> list[list[str]]:
     """Load `VIEW` of so many operands, from a param on."""
     return [
         [f.read("%params", first + len(VIEW) * number + i) for i in range(len(VIEW))]

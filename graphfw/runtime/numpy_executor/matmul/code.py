@@ -131,7 +131,6 @@ class MatmulCode:
 
     @cached_property
     def key(self) -> str:
-        """All that the code depends on."""
         text = (
             f"matmul {self.work_item.key} {self.heights} {self.ragged} {self.vectors} {self.kept} "
             f"for {self.target.name}\n"
@@ -180,7 +179,6 @@ class MatmulCode:
         return Piece("tile", work_item.shape, (height, vectors, work_item.ahead, self.ragged))
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         declared, follow, before = dict(self.work_item.declaration), "null", "null"
         tiles: list[call_table.TileFunctions] = []
         for height, smaller in itertools.pairwise((*self.heights_of_tiles, 0)):

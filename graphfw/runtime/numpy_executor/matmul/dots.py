@@ -68,7 +68,7 @@ def dots(
     if operand is None:
         right = InMemory(elements, [body.at("%b", body.mul("%ns", c)) for c in range(columns)])
     else:
-        right = ComputedRows(body, shape, operand, "%row", columns, "%column", ahead=True)
+        right = ComputedRows(body, shape, operand, columns, ahead=True)
     sums = {(r, c): body.slot(v) for r in range(rows) for c in range(columns)}
     for slot in sums.values():
         body.set(slot, "zeroinitializer", v)

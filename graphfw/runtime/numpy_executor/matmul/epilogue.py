@@ -53,16 +53,13 @@ class EpilogueFunction(SharedFunction):
 
     @cached_property
     def key(self) -> str:
-        """All that the code depends on."""
         return f"follow for {self.target.name} {self.region.key(self.target)}"
 
     @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, ptr, i64, i64, i64, i64, ptr"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         epilogue = region(self.region.kernel, "epilogue", self.target)
         return module([epilogue, FunctionText(self._follow(symbol), {}, ())])
 
@@ -91,6 +88,6 @@ def own_buffers(body: FunctionBody, operands: tuple[int, ...], product: str) -> 
     """
     buffers = body.slot(f"[{len(operands)} x ptr]")
     for number, operand in enumerate(operands):
-        value = product if operand < 0 else body.array("%buffers", operand, "ptr")
+        value = product if operand < 0 else body.operand(operand)
         body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
     return buffers

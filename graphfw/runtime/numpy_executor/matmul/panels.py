@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
@@ -17,7 +17,7 @@ _PACK_COLUMNS = 4
 
 
 @record
-class PackPanelsCode:
+class PackPanelsCode(RecordCode):
     """A work item: some panels of a prepacked `b`, over all of k.
 
     Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
@@ -29,30 +29,24 @@ class PackPanelsCode:
     layout: Layout
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"pack {self.shape.key} {self.layout} for {self.target.name}\n"
-
-    @property
     def callees(self) -> tuple[Piece, ...]:
         """The functions that it calls."""
         return (packs(self.shape, self.layout),)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, size = FunctionBody(), self.shape.stored.itemsize
         (pack,) = self.callees
-        k, n, offset, k_stride, n_stride, per_item = (body.array("%params", i) for i in range(6))
+        k, n, offset, k_stride, n_stride, per_item = (body.param(i) for i in range(6))
         column = body.mul("%work_item", per_item)
         columns = body.min(body.sub(n, column), per_item)
         k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
-        b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
+        b = body.at(body.operand(0), body.mul(offset, size))
         gap = body.mul(body.ceil(k, self.shape.k_pack), self.shape.columns * self.shape.size)
         panels = body.mul(body.div(column, self.shape.columns), gap)
         body.line(
             f"call fastcc void @{pack.name}(ptr {body.at(b, body.mul(column, n_bytes))}, "
             f"i64 {k_bytes}, i64 {n_bytes}, "
-            f"ptr {body.at(body.array('%buffers', 1, 'ptr'), panels)}, "
+            f"ptr {body.at(body.operand(1), panels)}, "
             f"i64 {gap}, i64 {k}, i64 {columns})"
         )
         declared = declarations(self.shape) | pack.declaration

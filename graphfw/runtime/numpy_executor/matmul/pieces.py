@@ -70,17 +70,14 @@ class Piece(SharedFunction):
 
     @cached_property
     def key(self) -> str:
-        """All that the code depends on."""
         text = f"{self.kind} {self.shape.key} {self.choices}"
         return text if self.operand is None else f"{text} of\n{show(self.operand)}"
 
     @property
     def types(self) -> str:
-        """The types of its arguments."""
         return _TYPES[self.kind] if self.operand is None else _COMPUTED[self.kind]
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         own = () if self.operand is None else (self.operand,)
         made = _WRITERS[self.kind](symbol, self.shape, *self.choices, *own)
         function = made if isinstance(made, FunctionText) else FunctionText(made, {}, ())

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterable
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, RecordCode, module
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.runtime.numpy_executor.names import name_of
 
 
-class SharedFunction(abc.ABC):
+class SharedFunction(RecordCode):
     """A `Code` whose symbol is a digest of its key."""
 
     tidy = True
-
-    @property
-    @abc.abstractmethod
-    def key(self) -> str:
-        """All that the code depends on."""
-
-    @abc.abstractmethod
-    def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
 
     @property
     def types(self) -> str:

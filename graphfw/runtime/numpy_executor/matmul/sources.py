@@ -123,9 +123,7 @@ class ComputedRows:
         body: The function's body.
         shape: The shape of tiles, for its vectors.
         kernel: The prologue's.
-        first: The number of the first row in its tensor.
         count: The number of rows.
-        column: The column of position 0.
         ahead: Whether memory is prefetched.
         long: Whether so many vectors are loaded that `forms` pay.
     """
@@ -135,9 +133,7 @@ class ComputedRows:
         body: FunctionBody,
         shape: TileShape,
         kernel: Kernel,
-        first: str,
         count: int,
-        column: str,
         *,
         ahead: bool = False,
         long: bool = True,
@@ -145,7 +141,6 @@ class ComputedRows:
         self._body = body
         self._shape = shape
         self._kernel = kernel
-        self._column = column
         self._root = _root(kernel)
         self._exprs = list(postorder([self._root]))
         self._sizes: dict[Size, str] = {}
@@ -162,7 +157,7 @@ class ComputedRows:
         self._is_long = long
         self._is_whole = False
         for number in range(count):
-            starts = self._starts(body.add(first, number))
+            starts = self._starts(body.add("%row", number))
             values = dict(fixed)
             self._write(values, _Varies(rows=True, columns=False), starts, "", "")
             self._rows.append((starts, values))
@@ -221,7 +216,7 @@ class ComputedRows:
             if stride != 0:
                 number = body.add(body.mul(row, self._size(stride)), number)
             if self._varies[expr].columns:
-                number = body.add(self._column, number)
+                number = body.add("%column", number)
             buffer = self._buffers[expr.buffer]
             if self._kernel.is_packed(expr):
                 found[expr] = _Start(*body.packed(expr.dtype).address_of(buffer, number))

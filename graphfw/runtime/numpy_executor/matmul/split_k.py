@@ -35,14 +35,12 @@ class SplitKReduceCode:
 
     @property
     def key(self) -> str:
-        """All that the code depends on."""
         text = (
             f"combine {self.shape.dtype} {self.shape.stored} {self.kept} for {self.target.name}\n"
         )
         return text if self.region is None else text + self.region.key(self.target)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         functions = [FunctionText(self._work_item(symbol), declarations(self.shape), ())]
         if self.region is not None:
             functions.append(region(self.region.kernel, "epilogue", self.target))
@@ -51,7 +49,7 @@ class SplitKReduceCode:
     def _work_item(self, symbol: str) -> str:
         body, size = FunctionBody(), self.shape.size
         rows, n, splits, per_item = (
-            body.array("%params", i)
+            body.param(i)
             for i in (
                 SplitKParams.ROWS,
                 SplitKParams.N,
@@ -62,11 +60,11 @@ class SplitKReduceCode:
         first = body.mul("%work_item", per_item)
         last = body.min(body.add(first, per_item), rows)
         begin = body.mul(first, n)
-        partials = body.at(body.array("%buffers", 0, "ptr"), body.mul(begin, size))
+        partials = body.at(body.operand(0), body.mul(begin, size))
         before = body.mul(begin, self.shape.stored.itemsize)
         to = "%scratch"
         if self.kept:
-            to = body.at(body.array("%buffers", 1, "ptr"), before)
+            to = body.at(body.operand(1), before)
         gap = body.mul(body.mul(rows, n), size)
         self._sum(body, partials, to, (splits, gap), body.mul(body.sub(last, first), n))
         if self.region is not None:
@@ -74,7 +72,7 @@ class SplitKReduceCode:
             product = body.at(to, body.sub("0", before))
             buffers = body.slot(f"[{len(self.region.operands)} x ptr]")
             for number, operand in enumerate(self.region.operands):
-                value = product if operand < 0 else body.array("%buffers", operand, "ptr")
+                value = product if operand < 0 else body.operand(operand)
                 body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
             params = body.at("%params", 8 * SplitKParams.COUNT)
             body.line(

@@ -55,7 +55,7 @@ def stream(
         source = InMemory(stored, [body.at("%b", body.mul("%bs", p)) for p in range(k_steps)])
     else:
         # With several rows, fewer columns are multiplied at a time.
-        source = ComputedRows(body, shape, operand, "%row", k_steps, "%column", long=rows == 1)
+        source = ComputedRows(body, shape, operand, k_steps, long=rows == 1)
     targets = [body.at("%c", body.mul("%cs", r)) for r in range(rows)]
 
     def multiply(column: str, mask: str, old: Callable[[str], str]) -> list[tuple[str, str]]:

@@ -44,7 +44,6 @@ class MatMulItemCode(MatMulItem):
     """The function of a work item."""
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         texts, declared = [], declarations(self.shape)
         if self.few != "always" and self.tiles is not None:
             kernel, its = micro_kernel(self.tiles)
@@ -72,9 +71,9 @@ class _ItemText:
         self.body = body = FunctionBody()
         self.calls = CallTable(body)
         self.m, self.n, self.k = (
-            self.param(i) for i in (MatMulParams.M, MatMulParams.N, MatMulParams.K)
+            body.param(i) for i in (MatMulParams.M, MatMulParams.N, MatMulParams.K)
         )
-        self.sections = self.param(MatMulParams.SECTIONS)
+        self.sections = body.param(MatMulParams.SECTIONS)
         self.section = body.div(self.n, self.sections)
         a_size = code.shape.stored.itemsize
         b_size = self.size if code.layout == "packed" else a_size
@@ -86,7 +85,7 @@ class _ItemText:
         # Computed rows or columns of an operand come before the chunk of the product.
         self.begin = self.block = body.at("%scratch", Scratch.of(code).block)
         if code.computed != "no":
-            most = self.param(MatMulParams.CHUNK_ROWS) if code.computed == "a" else self.filled
+            most = body.param(MatMulParams.CHUNK_ROWS) if code.computed == "a" else self.filled
             self.area = body.mul(body.mul(most, self.k), a_size)
             nbytes = self.area if code.computed == "a" else body.mul(self.area, self.sections)
             self.block = body.at(self.begin, body.mul(body.ceil(nbytes, LINE), LINE))
@@ -98,7 +97,7 @@ class _ItemText:
     @cached_property
     def filled(self) -> str:
         """The number of columns of b that are computed at a time: see `FILLED`."""
-        usual = self.param(MatMulParams.CHUNK_COLUMNS)
+        usual = self.body.param(MatMulParams.CHUNK_COLUMNS)
         if self.code.inline is None:
             return usual
         body, width = self.body, self.shape.columns
@@ -106,15 +105,11 @@ class _ItemText:
         panels = body.max(body.div(str(FILLED), panel), 1)
         return body.min(body.mul(panels, width), usual)
 
-    def param(self, index: int) -> str:
-        """Read a run-time integer."""
-        return self.body.array("%params", index)
-
     def matrix(self, operand: int, index: int, size: int) -> Matrix:
         """Return an operand whose offset and strides are three run-time integers."""
         body = self.body
-        offset, row, step = (body.mul(self.param(index + i), size) for i in range(3))
-        return Matrix(body.at(body.array("%buffers", operand, "ptr"), offset), row, step)
+        offset, row, step = (body.mul(body.param(index + i), size) for i in range(3))
+        return Matrix(body.at(body.operand(operand), offset), row, step)
 
     def text(self, symbol: str) -> str:
         """Find the work item's block of the product; go through it in chunks that L2 holds."""
@@ -123,13 +118,13 @@ class _ItemText:
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
         rows, columns, number = body.block(
             "%work_item",
-            (self.m, height, self.param(MatMulParams.ROW_BLOCKS)),
-            (self.section, width, self.param(MatMulParams.COLUMN_BLOCKS)),
+            (self.m, height, body.param(MatMulParams.ROW_BLOCKS)),
+            (self.section, width, body.param(MatMulParams.COLUMN_BLOCKS)),
         )
-        batch = self.param(MatMulParams.BATCH)
-        group = self.param(MatMulParams.GROUP)
+        batch = body.param(MatMulParams.BATCH)
+        group = body.param(MatMulParams.GROUP)
         begin = body.mul(number, group)
-        end = body.min(body.add(begin, group), body.mul(batch, self.param(MatMulParams.SPLITS)))
+        end = body.min(body.add(begin, group), body.mul(batch, body.param(MatMulParams.SPLITS)))
         with body.loop(begin, end) as member:
             a, b, count, computed_from = self.operands(member, batch)
             one = Chunk(a, b, "", "", "", count, "", "")
@@ -159,7 +154,7 @@ class _ItemText:
         """
         body = self.body
         split, rest = body.div(member, batch), body.rem(member, batch)
-        splits = self.param(MatMulParams.SPLITS)
+        splits = body.param(MatMulParams.SPLITS)
         begin, end = slice_of(body, self.shape, self.k, split, splits)
         # Positions of k are columns of `a` and rows of `b`.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
@@ -168,11 +163,11 @@ class _ItemText:
             start = body.add(body.mul(rest, self.k), begin), "0"
         for dim in reversed(range(self.code.batch_dims)):
             position = MatMulParams.COUNT + 3 * dim
-            extent = self.param(position)
+            extent = body.param(position)
             index = body.rem(rest, extent)
             rest = body.div(rest, extent)
-            a_stride = body.mul(self.param(position + 1), self.sizes[0])
-            b_stride = body.mul(self.param(position + 2), self.sizes[1])
+            a_stride = body.mul(body.param(position + 1), self.sizes[0])
+            b_stride = body.mul(body.param(position + 2), self.sizes[1])
             a_offset = body.add(a_offset, body.mul(index, a_stride))
             b_offset = body.add(b_offset, body.mul(index, b_stride))
         a = self.a._replace(address=body.at(self.a.address, a_offset))
@@ -189,7 +184,7 @@ class _ItemText:
     ) -> None:
         """Go through the work item's rows, and for some of them its columns, `width` at a time."""
         body, a = self.body, one.a
-        with self.pieces(rows, self.param(MatMulParams.CHUNK_ROWS)) as (row, height):
+        with self.pieces(rows, body.param(MatMulParams.CHUNK_ROWS)) as (row, height):
             if self.code.computed == "a":
                 a_here = self.computed_a(member, row, height)
             else:
@@ -205,7 +200,7 @@ class _ItemText:
         body, a = self.body, one.a
         with self.pieces(columns, self.filled) as (column, width):
             b = self.computed_b(member, column, width)
-            with self.pieces(rows, self.param(MatMulParams.CHUNK_ROWS)) as (row, height):
+            with self.pieces(rows, body.param(MatMulParams.CHUNK_ROWS)) as (row, height):
                 a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
                 here = one._replace(a=a_here, b=b, rows=height, column=column, columns=width)
                 self.chunk(member, row, here)
@@ -215,7 +210,7 @@ class _ItemText:
 
         Likewise of few rows that only the product itself holds.
         """
-        body, usual = self.body, self.param(MatMulParams.CHUNK_COLUMNS)
+        body, usual = self.body, self.body.param(MatMulParams.CHUNK_COLUMNS)
         if self.code.few != "maybe" and self.code.inline is None:
             return usual
         is_few = body.test("eq", self.m, 1)
@@ -289,12 +284,12 @@ class _ItemText:
         body, code, kept = self.body, self.code, self.calls.kept
         # The row in the product with the batch joined.
         row = body.add(body.mul(member, self.m), first)
-        block_gap = body.mul(self.param(MatMulParams.CHUNK_COLUMNS), self.size)
+        block_gap = body.mul(body.param(MatMulParams.CHUNK_COLUMNS), self.size)
         block_row = body.mul(block_gap, self.sections)
         # Results that are rounded in the block stay there.
         gap = body.select(kept, body.mul(self.section, self.out_size), block_gap)
         c_row = body.select(kept, body.mul(self.n, self.out_size), block_row)
-        c = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, c_row))
+        c = body.at(body.operand(2), body.mul(row, c_row))
         c = body.at(c, body.mul(chunk.column, self.out_size))
         c = body.select(kept, c, self.block, "ptr")
         with body.loop(0, self.sections) as section:
@@ -357,7 +352,7 @@ class _ItemText:
             before = body.mul(columns[0], self.out_size)
             before = body.add(body.mul(rows[0], c[1]), before)
         begin = body.at(c[0], body.sub("0", before))
-        product = body.select(self.calls.kept, body.array("%buffers", 2, "ptr"), begin, "ptr")
+        product = body.select(self.calls.kept, body.operand(2), begin, "ptr")
         params = body.at("%params", 8 * (MatMulParams.COUNT + 3 * self.code.batch_dims))
         if self.code.computed != "no" or self.code.inline is not None:
             params = body.at(params, body.mul(self.calls.before_params, 8))

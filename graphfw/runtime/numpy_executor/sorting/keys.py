@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, splat, vector
 
 
@@ -37,7 +37,7 @@ class LaneKeys:
         self.single = "double" if self.counts_nan else f"i{self._bits}"
         self.kind = vector(self.single, lanes)
 
-    def exchanged(self, f: BranchWriter, x: str, y: str) -> tuple[str, str]:
+    def exchanged(self, f: LlvmFunction, x: str, y: str) -> tuple[str, str]:
         """Return the smaller and the larger of two keys; equal ones may change places."""
         kind = self.kind
         if self.counts_nan:
@@ -65,7 +65,7 @@ class LaneKeys:
         """Return a vector of integers that are all the same."""
         return splat(f"i{self._bits}", str(value), self.lanes)
 
-    def encoded(self, f: BranchWriter, x: str, lanes: int = 0) -> str:
+    def encoded(self, f: LlvmFunction, x: str, lanes: int = 0) -> str:
         """Return the keys of elements; that of NaN which are counted is an infinity.
 
         Args:
@@ -92,7 +92,7 @@ class LaneKeys:
         x = self._signed(f, x, integers, lanes)
         return f.let(f"xor {integers} {x}, {self._of(lanes, -1)}") if self.descending else x
 
-    def decoded(self, f: BranchWriter, key: str) -> str:
+    def decoded(self, f: LlvmFunction, key: str) -> str:
         """Return the elements that have some keys."""
         integers = vector(f"i{self._bits}", self.lanes)
         if self.counts_nan:
@@ -101,7 +101,7 @@ class LaneKeys:
             key = f.let(f"xor {integers} {key}, {self.splat(-1)}")
         return self._signed(f, key, integers, self.lanes)
 
-    def _signed(self, f: BranchWriter, x: str, integers: str, lanes: int) -> str:
+    def _signed(self, f: LlvmFunction, x: str, integers: str, lanes: int) -> str:
         """Turn bits into signed integers of the same order, or these into the bits."""
         if self.dtype.is_floating:  # of negative ones all bits but the sign are flipped
             sign = f.let(f"ashr {integers} {x}, {self._of(lanes, self._bits - 1)}")
@@ -123,7 +123,7 @@ class LaneKeys:
         """Return all bits but the sign, which are those of a NaN, too."""
         return (1 << self._bits - 1) - 1
 
-    def before(self, f: BranchWriter, count: str) -> str:
+    def before(self, f: LlvmFunction, count: str) -> str:
         """Return a mask of so many lanes, of all if there are more, of none if it is negative."""
         numbers = f"<{self.lanes} x i64>"
         one = f.let(f"insertelement {numbers} poison, i64 {count}, i64 0")
@@ -136,26 +136,26 @@ class LaneKeys:
         """Return NaN, as a constant vector."""
         return splat(self.single, literal(np.nan, self.dtype), self.lanes)
 
-    def is_nan(self, f: BranchWriter, x: str) -> str:
+    def is_nan(self, f: LlvmFunction, x: str) -> str:
         """Return the mask of NaN, 1 for each, as integers of their size."""
         found = f.let(f"fcmp uno {self.kind} {x}, {x}")
         integers = vector(f"i{self._bits}", self.lanes)
         return f.let(f"zext <{self.lanes} x i1> {found} to {integers}")
 
-    def is_negative_zero(self, f: BranchWriter, x: str) -> str:
+    def is_negative_zero(self, f: LlvmFunction, x: str) -> str:
         """Return the mask of -0.0, as bits."""
         integers = vector(f"i{self._bits}", self.lanes)
         if self.counts_nan:
             x = f.let(f"bitcast {self.kind} {x} to {integers}")
         return f.let(f"icmp eq {integers} {x}, {self.splat(-1 << self._bits - 1)}")
 
-    def is_below_zero(self, f: BranchWriter, key: str) -> str:
+    def is_below_zero(self, f: LlvmFunction, key: str) -> str:
         """Return whether one key is less than those of zeros."""
         if self.counts_nan:
             return f.let(f"fcmp olt {self.single} {key}, 0.0")
         return f.let(f"icmp slt {self.single} {key}, -1")
 
-    def is_zero(self, f: BranchWriter, key: str) -> str:
+    def is_zero(self, f: LlvmFunction, key: str) -> str:
         """Return whether one key is that of 0.0 or of -0.0."""
         if self.counts_nan:
             return f.let(f"fcmp oeq {self.single} {key}, 0.0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
 from graphfw.runtime.numpy_executor.sorting.network import Network
@@ -34,7 +34,7 @@ class Lines(NamedTuple):
     size: str
     left: str = ""
 
-    def element(self, f: BranchWriter, keys: LaneKeys, line: str, index: str) -> str:
+    def element(self, f: LlvmFunction, keys: LaneKeys, line: str, index: str) -> str:
         """Return the address of an element; the last line stands for those after it."""
         known = f.low(line, f.sub(self.number, "1"))
         offset = f.add(f.mul(known, self.across), f.mul(index, self.along))
@@ -50,7 +50,7 @@ class LineCopies:
         network: Where they are sorted.
     """
 
-    def __init__(self, f: BranchWriter, keys: LaneKeys, network: Network) -> None:
+    def __init__(self, f: LlvmFunction, keys: LaneKeys, network: Network) -> None:
         self._f = f
         self._keys = keys
         self._network = network
@@ -158,7 +158,7 @@ class LineCopies:
 
 
 def keep_zeros(
-    f: BranchWriter, keys: LaneKeys, lines: Lines, line: str, put: Callable[[str, str], None]
+    f: LlvmFunction, keys: LaneKeys, lines: Lines, line: str, put: Callable[[str, str], None]
 ) -> None:
     """Write the zeros of a line in the order that they have in memory.
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
 from graphfw.runtime.numpy_executor.sorting.lines import Lines, keep_zeros
 
@@ -65,12 +64,11 @@ class RunMergeCode:
         return f"merge {self._dtype.name} {self._bits} {self._descending} {self._stable}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = BranchWriter(module)
+        f = LlvmFunction(LlvmModule())
         keys = LaneKeys(
             self._dtype, self._bits // (8 * self._dtype.itemsize), descending=self._descending
         )
-        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        n = f.read_sizes(_NAMES)
         target, source = f.operand(0), f.operand(1)
         begin = f.mul("%work_item", n["together"])
         end = f.low(f.add(begin, n["together"]), n["pairs"])
@@ -88,12 +86,10 @@ class RunMergeCode:
                 at = f.add(n["offset"], f.mul(pair.index, n["apart"]))
                 line = Lines(f.at(keys.single, f.operand(2), at), n["along"], "0", "1", n["size"])
                 self._keep_zeros(f, keys, line, to)
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
     def _merge(
-        self, f: BranchWriter, keys: LaneKeys, runs: _Runs, to: str, size: str, *, asks: bool
+        self, f: LlvmFunction, keys: LaneKeys, runs: _Runs, to: str, size: str, *, asks: bool
     ) -> None:
         """Write the first half of a result from its begin, and the other one from its end."""
         lanes, kind, single = str(keys.lanes), keys.kind, keys.single
@@ -145,27 +141,27 @@ class RunMergeCode:
             ]
 
     def _taken(
-        self, f: BranchWriter, keys: LaneKeys, runs: _Runs, is_first: str, i: str, j: str
+        self, f: LlvmFunction, keys: LaneKeys, runs: _Runs, is_first: str, i: str, j: str
     ) -> str:
         base = f.let(f"select i1 {is_first}, ptr {runs.first}, ptr {runs.second}")
         index = f.let(f"select i1 {is_first}, i64 {i}, i64 {j}")
         return self._load(f, keys, f.at(keys.single, base, index))
 
-    def _moved(self, f: BranchWriter, is_first: str, i: str, j: str, by: str) -> list[str]:
+    def _moved(self, f: LlvmFunction, is_first: str, i: str, j: str, by: str) -> list[str]:
         ahead = [f.add(index, by) for index in (i, j)]
         return [
             f.let(f"select i1 {is_first}, i64 {ahead[0]}, i64 {i}"),
             f.let(f"select i1 {is_first}, i64 {j}, i64 {ahead[1]}"),
         ]
 
-    def _exchanged(self, f: BranchWriter, keys: LaneKeys, x: str, y: str) -> tuple[str, str]:
+    def _exchanged(self, f: LlvmFunction, keys: LaneKeys, x: str, y: str) -> tuple[str, str]:
         """Return the smaller and the larger ones of two sorted vectors, sorted."""
         lanes = keys.lanes
         backwards = _shuffled(f, keys, y, y, list(reversed(range(lanes))))
         low, high = keys.exchanged(f, x, backwards)
         return self._sorted(f, keys, low), self._sorted(f, keys, high)
 
-    def _sorted(self, f: BranchWriter, keys: LaneKeys, x: str) -> str:
+    def _sorted(self, f: LlvmFunction, keys: LaneKeys, x: str) -> str:
         """Sort a vector that rises and then falls, or the other way around."""
         lanes, distance = keys.lanes, keys.lanes // 2
         while distance:
@@ -176,15 +172,15 @@ class RunMergeCode:
             distance //= 2
         return x
 
-    def _load(self, f: BranchWriter, keys: LaneKeys, address: str) -> str:
+    def _load(self, f: LlvmFunction, keys: LaneKeys, address: str) -> str:
         return f.let(f"load {keys.kind}, ptr {address}, align {self._dtype.itemsize}")
 
-    def _key(self, f: BranchWriter, keys: LaneKeys, run: str, index: str) -> str:
+    def _key(self, f: LlvmFunction, keys: LaneKeys, run: str, index: str) -> str:
         address = f.at(keys.single, run, index)
         return f.let(f"load {keys.single}, ptr {address}, align {self._dtype.itemsize}")
 
     def _store(
-        self, f: BranchWriter, keys: LaneKeys, x: str, to: str, index: str, size: str
+        self, f: LlvmFunction, keys: LaneKeys, x: str, to: str, index: str, size: str
     ) -> None:
         address = f.at(keys.single, to, index)
         if not self._is_last:
@@ -203,7 +199,7 @@ class RunMergeCode:
             f"<{keys.lanes} x i1> {mask})"
         )
 
-    def _keep_zeros(self, f: BranchWriter, keys: LaneKeys, line: Lines, to: str) -> None:
+    def _keep_zeros(self, f: LlvmFunction, keys: LaneKeys, line: Lines, to: str) -> None:
         """Write the zeros of a line in the order that they have in what is sorted."""
         with f.loop("0", line.size, carried=[("i1", "false")]) as n:
             x = f.let(
@@ -221,6 +217,6 @@ class RunMergeCode:
             keep_zeros(f, keys, line, "0", put)
 
 
-def _shuffled(f: BranchWriter, keys: LaneKeys, x: str, y: str, lanes: list[int]) -> str:
+def _shuffled(f: LlvmFunction, keys: LaneKeys, x: str, y: str, lanes: list[int]) -> str:
     order = ", ".join([f"i32 {lane}" for lane in lanes])
     return f.let(f"shufflevector {keys.kind} {x}, {keys.kind} {y}, <{keys.lanes} x i32> <{order}>")

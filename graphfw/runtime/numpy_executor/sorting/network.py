@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction
 from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
 
 BLOCK = 16
@@ -35,7 +35,7 @@ class Network:
         count: How many there are, a multiple of `BLOCK`.
     """
 
-    def __init__(self, f: BranchWriter, keys: LaneKeys, count: str) -> None:
+    def __init__(self, f: LlvmFunction, keys: LaneKeys, count: str) -> None:
         self._f = f
         self._keys = keys
         self._count = count

@@ -12,9 +12,8 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.sorting.sort_search import Sort
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
 from graphfw.runtime.numpy_executor.sorting.lines import LineCopies, Lines, Way
 from graphfw.runtime.numpy_executor.sorting.merging import RunMergeCode
@@ -87,11 +86,10 @@ class SortCode:
         return f"sort {self._dtype.name} {traits}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = BranchWriter(module)
+        f = LlvmFunction(LlvmModule())
         lanes = self.lanes
         keys = LaneKeys(self._dtype, lanes, descending=self._descending)
-        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        n = f.read_sizes(_NAMES)
         views = [
             [f.read("%params", len(_NAMES) + len(_VIEW) * number + i) for i in range(len(_VIEW))]
             for number in range(2)
@@ -126,13 +124,11 @@ class SortCode:
                 network.put(rest.index, keys.last())
             self._sort(f, keys, network, copies, source, n["levels"])
             copies.write(target, self._ways[0], decodes=not self._are_runs)
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
     def _sort(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         keys: LaneKeys,
         network: Network,
         copies: LineCopies,
@@ -167,7 +163,7 @@ class SortCode:
             self._put_nan(f, keys, network, found[0], source.size)
 
     def _put_nan(
-        self, f: BranchWriter, keys: LaneKeys, network: Network, counts: str, size: str
+        self, f: LlvmFunction, keys: LaneKeys, network: Network, counts: str, size: str
     ) -> None:
         """Put the NaN of each line where they come in order."""
         wide = f"<{keys.lanes} x i{8 * self._dtype.itemsize}>"

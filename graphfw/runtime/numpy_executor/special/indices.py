@@ -13,9 +13,8 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_iota import iota_value
 from graphfw.passes.fuse_views import standard_index
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import splat, vector
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.planning.common import in_common
 from graphfw.runtime.planning.work import ceil
 
@@ -49,8 +48,7 @@ class IndexCode:
         return f"positions {self._rank} {self._from_end} {names}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = BranchWriter(module)
+        f = LlvmFunction(LlvmModule())
         rank = self._rank
         dims = [f.read("%params", axis) for axis in range(rank)]
         indices = []
@@ -85,13 +83,12 @@ class IndexCode:
             f.do(f"store i64 {position}, ptr {f.at('i64', y, loop.index)}")
             loop.following = [wrong]
         (wrong,) = loop.values
-        f.do(f"ret i32 {f.let(f'zext i1 {wrong} to i32')}")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        f.leave(f"ret i32 {f.let(f'zext i1 {wrong} to i32')}")
+        return f.work_item(symbol)
 
     def _densely(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         y: str,
         index: tuple[str, str, str, list[str]],
         begin: str,
@@ -119,7 +116,7 @@ class IndexCode:
 
 
 def load_index(
-    f: BranchWriter,
+    f: LlvmFunction,
     dtype: DType,
     x: str,
     element: str,
@@ -142,7 +139,7 @@ def load_index(
     return f.let(f"select {vector('i1', lanes)} {negative}, {wide} {later}, {wide} {value}")
 
 
-def all_lanes(f: BranchWriter, value: str) -> str:
+def all_lanes(f: LlvmFunction, value: str) -> str:
     """Return an i64 in all of `SCAN` lanes."""
     kind = f"<{SCAN} x i64>"
     one = f.let(f"insertelement {kind} poison, i64 {value}, i64 0")

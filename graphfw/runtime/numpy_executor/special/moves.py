@@ -13,8 +13,7 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.planning.boxes import Box, merged
 from graphfw.runtime.planning.work import ceil
 
@@ -63,7 +62,7 @@ class MoveCode:
         module = LlvmModule()
         run = add_run(module, self._dtype)
         self._add_box(module, run)
-        f = BranchWriter(module)
+        f = LlvmFunction(module)
         count, wrong = f.read("%params", 0), f.read("%params", 1)
         size = len(_HEADER) + 3 * self._rank
         with (
@@ -80,12 +79,11 @@ class MoveCode:
                 work_item = f.sub("%work_item", begin)
                 f.do(f"call void @box(ptr %buffers, ptr {box}, i64 {work_item})")
             loop.following = [end]
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
     def _add_box(self, module: LlvmModule, run: str) -> None:
         """Add the function that copies the work item of a box."""
-        f = BranchWriter(module)
+        f = LlvmFunction(module)
         rank, kind = self._rank, unit(self._dtype)
         names = [*_HEADER, *[f"{what}{i}" for what in ("dim", "from", "to") for i in range(rank)]]
         n = {name: f.read("%box", i) for i, name in enumerate(names)}
@@ -120,8 +118,7 @@ class MoveCode:
                 a = f.at(kind, x, f.add(s, f.mul(line.index, n[f"from{down}"])))
                 b = f.at(kind, y, f.add(t, f.mul(line.index, n[f"to{down}"])))
                 call_run(f, run, b, n[f"to{along}"], a, n[f"from{along}"], length)
-        f.do("ret void")
-        module.add("define internal void @box(ptr %buffers, ptr %box, i64 %work_item)", f)
+        f.define("define internal void @box(ptr %buffers, ptr %box, i64 %work_item)")
 
 
 def moved(
@@ -196,7 +193,7 @@ def add_run(module: LlvmModule, dtype: DType) -> str:
     It does nothing if source and target are the same.
     """
     kind, align, lanes = unit(dtype), alignment(dtype), 64 // dtype.itemsize
-    f = BranchWriter(module)
+    f = LlvmFunction(module)
     other = f.let("icmp ne ptr %to, %from")
     from_row = f.let("icmp eq i64 %from_stride, 1")
     to_row = f.let("icmp eq i64 %to_stride, 1")
@@ -256,26 +253,25 @@ def add_run(module: LlvmModule, dtype: DType) -> str:
         f.do(f"store {kind} {value}, ptr {target}, align {align}")
     f.do("br label %done")
     f.label("done")
-    f.do("ret void")
     head = "ptr %to, i64 %to_stride, ptr %from, i64 %from_stride, i64 %count"
-    module.add(f"define internal void @run({head})", f)
+    f.define(f"define internal void @run({head})")
     return "@run"
 
 
-def _move(f: BranchWriter, what: str, align: int, kind: str, index: str) -> None:
+def _move(f: LlvmFunction, what: str, align: int, kind: str, index: str) -> None:
     value = f.let(f"load {what}, ptr {f.at(kind, '%from', index)}, align {align}")
     f.do(f"store {what} {value}, ptr {f.at(kind, '%to', index)}, align {align}")
 
 
 def call_run(
-    f: BranchWriter, run: str, to: str, to_stride: str, x: str, stride: str, count: str
+    f: LlvmFunction, run: str, to: str, to_stride: str, x: str, stride: str, count: str
 ) -> None:
     """Call the function of `add_run`."""
     f.do(f"call void {run}(ptr {to}, i64 {to_stride}, ptr {x}, i64 {stride}, i64 {count})")
 
 
 def copy_block(
-    f: BranchWriter,
+    f: LlvmFunction,
     run: str,
     kind: str,
     n: dict[str, str],

@@ -19,9 +19,8 @@ from graphfw.ops.shape.gather_scatter import IndexAdd, Putting
 from graphfw.ops.shape.scatter_extremes import IndexExtreme, IndexMax
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.kernels.views import is_whole
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.numbers import Number
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.special.indices import index_step, load_index
 from graphfw.runtime.numpy_executor.special.moves import add_run, alignment, copy_block, unit
 from graphfw.runtime.planning.collapse import joint_stride
@@ -77,7 +76,7 @@ class _Choice:
             value = bounds.min if self.kind == "max" else bounds.max
         return np.asarray(value).astype(self.dtype.dtype).tobytes()
 
-    def write(self, f: BranchWriter, to: str, more: str, lanes: int) -> None:
+    def write(self, f: LlvmFunction, to: str, more: str, lanes: int) -> None:
         """Write the join of elements in memory with others; of equal ones the last counts."""
         x = Number(self.dtype, lanes)
         a, b = x.load(f, to), x.load(f, more)
@@ -97,7 +96,7 @@ class _Choice:
 
     def add_lines(self, module: LlvmModule) -> None:
         """Add the function `join`, which joins a line of elements with another one."""
-        f = BranchWriter(module)
+        f = LlvmFunction(module)
         lanes = 64 // max(self.dtype.itemsize, 4)
         in_row = f.let("icmp eq i64 %stride, 1")
         whole = f.let(f"and i64 %count, {-lanes}")
@@ -107,8 +106,7 @@ class _Choice:
             with f.loop(begin, end, step) as loop:
                 source = f.at(item, "%from", f.mul(loop.index, "%stride"))
                 self.write(f, f.at(item, "%to", loop.index), source, step)
-        f.do("ret void")
-        module.add("define internal void @join(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
+        f.define("define internal void @join(ptr %to, ptr %from, i64 %stride, i64 %count)")
 
 
 class PartialsCode:
@@ -135,8 +133,8 @@ class PartialsCode:
         module = LlvmModule()
         choice = self._choice
         choice.add_lines(module)
-        f = BranchWriter(module)
-        n = {name: f.read("%params", i) for i, name in enumerate(_PARTIAL_NAMES)}
+        f = LlvmFunction(module)
+        n = f.read_sizes(_PARTIAL_NAMES)
         y, values, index = (f.operand(i) for i in range(3))
         item = Number(choice.dtype).stored
         chunk = f.rem("%work_item", n["chunks"])
@@ -159,12 +157,11 @@ class PartialsCode:
         with self._valid(f, n, index, first, count) as (number, row):
             a = f.at(item, offset, f.mul(number, n["values.middle"]))
             choice.write(f, f.at(item, out, row), a, 1)
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
     @contextmanager
     def _valid(
-        self, f: BranchWriter, n: dict[str, str], index: str, first: str, count: str
+        self, f: LlvmFunction, n: dict[str, str], index: str, first: str, count: str
     ) -> Iterator[tuple[str, str]]:
         """Open a loop over the indices that are in range, and end the function after it.
 
@@ -197,8 +194,8 @@ class JoinCode:
         choice = self._choice
         run = add_run(module, choice.dtype)
         choice.add_lines(module)
-        f = BranchWriter(module)
-        n = {name: f.read("%params", i) for i, name in enumerate(_JOIN_NAMES)}
+        f = LlvmFunction(module)
+        n = f.read_sizes(_JOIN_NAMES)
         y, x, partials = (f.operand(i) for i in range(3))
         item = Number(choice.dtype).stored
         batch = f.div("%work_item", n["ranges"])
@@ -215,12 +212,10 @@ class JoinCode:
         with f.loop("0", n["chunks"]) as loop:
             partial = f.at(item, partials, f.add(first, f.mul(loop.index, length)))
             f.do(f"call void @join(ptr {out}, ptr {partial}, i64 1, i64 {count})")
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
 
-def _fill(f: BranchWriter, out: str, length: str, choice: _Choice) -> None:
+def _fill(f: LlvmFunction, out: str, length: str, choice: _Choice) -> None:
     """Fill a line with identity elements."""
     kind = unit(choice.dtype)
     value = str(int.from_bytes(choice.identity, "little"))

@@ -15,9 +15,8 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.numbers import Number
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.planning.collapse import scan_layout_of
 from graphfw.runtime.planning.work import ceil
 
@@ -63,9 +62,8 @@ class ScanCode:
         return f"scan {self._op.name} {self._dtype.name} {traits}"
 
     def llvm(self, symbol: str) -> str:
-        module = LlvmModule()
-        f = BranchWriter(module)
-        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        f = LlvmFunction(LlvmModule())
+        n = f.read_sizes(_NAMES)
         first = len(_NAMES)
         lying = [
             [f.read("%params", first + 4 * number + i) for i in range(4)]
@@ -87,13 +85,11 @@ class ScanCode:
                 with f.loop(batch, end) as row:
                     where = row.index, column, width
                     self._walk_columns(f, n, lying, addresses, *where, asks=asks)
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
     def _walk_rows(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         n: dict[str, str],
         lying: Sequence[Sequence[str]],
         addresses: Sequence[str],
@@ -123,7 +119,7 @@ class ScanCode:
 
     def _walk_columns(
         self,
-        f: BranchWriter,
+        f: LlvmFunction,
         n: dict[str, str],
         lying: Sequence[Sequence[str]],
         addresses: Sequence[str],
@@ -167,7 +163,7 @@ class ScanCode:
                     element = f.add(to, loop.index)
                     number.store(f, result, f.at(number.stored, addresses[0], element))
 
-    def _position(self, f: BranchWriter, n: dict[str, str], index: str) -> str:
+    def _position(self, f: LlvmFunction, n: dict[str, str], index: str) -> str:
         """Return the position after some steps."""
         return f.sub(f.sub(n["size"], "1"), index) if self._reverse else index
 
@@ -181,7 +177,7 @@ class ScanCode:
         return number.constant(-0.0 if self._op is CumulativeSum else 0.0)
 
     def _next(
-        self, f: BranchWriter, number: Number, index: str, state: str, xs: Sequence[str]
+        self, f: LlvmFunction, number: Number, index: str, state: str, xs: Sequence[str]
     ) -> tuple[str, str]:
         """Return the result at an element, and the state after it."""
         if self._op is Recurrence:

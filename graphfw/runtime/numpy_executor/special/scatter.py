@@ -21,9 +21,8 @@ from graphfw.ops.shape.scatter_extremes import IndexExtreme
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.numbers import Number
-from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.special.indices import SCAN, all_lanes, batched, index_step
 from graphfw.runtime.numpy_executor.special.moves import add_run, alignment, call_run, copy_block
 from graphfw.runtime.numpy_executor.special.partials import partial_steps, suits
@@ -96,8 +95,8 @@ class ScatterCode:
         if self.is_wide:
             self._add_turn(module, "widened", widen=True)
             self._add_turn(module, "rounded", widen=False)
-        f = BranchWriter(module)
-        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        f = LlvmFunction(module)
+        n = f.read_sizes(_NAMES)
         y, x, values, positions = (f.operand(i) for i in range(4))
         kind = f"i{8 * self._dtype.itemsize}"
         left = f.div("%work_item", n["blocks"])
@@ -159,13 +158,11 @@ class ScatterCode:
                     a = f.at(single, total, f.mul(line.index, stride))
                     b = f.at(kind, out, f.mul(line.index, n["after"]))
                     f.do(f"call void @rounded(ptr {b}, ptr {a}, i64 1, i64 {width})")
-        f.do("ret i32 0")
-        module.add(HEAD.format(symbol=symbol), f)
-        return module.text
+        return f.work_item(symbol)
 
     @contextmanager
     def _named(
-        self, f: BranchWriter, n: dict[str, str], positions: str, row: str, height: str
+        self, f: LlvmFunction, n: dict[str, str], positions: str, row: str, height: str
     ) -> Iterator[tuple[str, str]]:
         """Open a loop over the indices in the work item's range of the middle.
 
@@ -194,23 +191,22 @@ class ScatterCode:
 
     def _add_sum(self, module: LlvmModule) -> None:
         """Add the function that adds a line of values to a line of sums."""
-        f = BranchWriter(module)
+        f = LlvmFunction(module)
         for begin, end, lanes in self._lines(f):
             x, sums = Number(self._dtype), self._sums(1)
             with f.loop(begin, end, lanes) as loop:
                 to = f.at(sums.stored, "%to", loop.index)
                 self._sum(f, to, f.at(x.stored, "%from", f.mul(loop.index, "%stride")), lanes)
-        f.do("ret void")
-        module.add("define internal void @sum(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
+        f.define("define internal void @sum(ptr %to, ptr %from, i64 %stride, i64 %count)")
 
-    def _sum(self, f: BranchWriter, to: str, more: str, lanes: int) -> None:
+    def _sum(self, f: LlvmFunction, to: str, more: str, lanes: int) -> None:
         """Add some values to sums."""
         x, sums = Number(self._dtype, lanes), self._sums(lanes)
         sums.store(f, x.add(f, sums.load(f, to), x.load(f, more)), to)
 
     def _add_turn(self, module: LlvmModule, name: str, *, widen: bool) -> None:
         """Add the function that converts a line of elements to sums, or back."""
-        f = BranchWriter(module)
+        f = LlvmFunction(module)
         for begin, end, lanes in self._lines(f):
             source, target = Number(self._dtype, lanes), self._sums(lanes)
             if not widen:
@@ -219,13 +215,12 @@ class ScatterCode:
                 offset = f.mul(loop.index, "%stride")
                 value = source.load(f, f.at(source.stored, "%from", offset))
                 target.store(f, value, f.at(target.stored, "%to", loop.index))
-        f.do("ret void")
-        module.add(f"define internal void @{name}(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
+        f.define(f"define internal void @{name}(ptr %to, ptr %from, i64 %stride, i64 %count)")
 
     def _sums(self, lanes: int) -> Number:
         return Number(float32 if self.is_wide else self._dtype, lanes)
 
-    def _lines(self, f: BranchWriter) -> list[tuple[str, str, int]]:
+    def _lines(self, f: LlvmFunction) -> list[tuple[str, str, int]]:
         """Return ranges of a line and the lanes of each: vectors if it is contiguous, then 1."""
         in_row = f.let("icmp eq i64 %stride, 1")
         found, begin = [], "0"

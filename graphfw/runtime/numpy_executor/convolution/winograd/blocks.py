@@ -26,16 +26,16 @@ class TileBlock(NamedTuple):
 def block_of(body: FunctionBody, algorithm: Algorithm, number: str) -> TileBlock:
     """Return the block of a number."""
     across, down = (
-        body.ceil(body.array("%params", params), algorithm.positions)
+        body.ceil(body.param(params), algorithm.positions)
         for params in (WinogradParams.ACROSS, WinogradParams.DOWN)
     )
     found = []
     for total, param in (
         (across, WinogradParams.BLOCK_ACROSS),
         (down, WinogradParams.BLOCK_DOWN),
-        (body.array("%params", WinogradParams.IMAGES), WinogradParams.BLOCK_IMAGES),
+        (body.param(WinogradParams.IMAGES), WinogradParams.BLOCK_IMAGES),
     ):
-        blocks = body.ceil(total, body.array("%params", param))
+        blocks = body.ceil(total, body.param(param))
         found.append(body.share(total, number, blocks))
         number = body.div(number, blocks)
     return TileBlock(found[2], found[1], found[0])
@@ -44,23 +44,21 @@ def block_of(body: FunctionBody, algorithm: Algorithm, number: str) -> TileBlock
 def block_count(body: FunctionBody, algorithm: Algorithm) -> str:
     """Return the number of blocks of tiles."""
     count = body.ceil(
-        body.array("%params", WinogradParams.IMAGES),
-        body.array("%params", WinogradParams.BLOCK_IMAGES),
+        body.param(WinogradParams.IMAGES),
+        body.param(WinogradParams.BLOCK_IMAGES),
     )
     for params, block in (
         (WinogradParams.ACROSS, WinogradParams.BLOCK_ACROSS),
         (WinogradParams.DOWN, WinogradParams.BLOCK_DOWN),
     ):
-        tiles = body.ceil(body.array("%params", params), algorithm.positions)
-        count = body.mul(count, body.ceil(tiles, body.array("%params", block)))
+        tiles = body.ceil(body.param(params), algorithm.positions)
+        count = body.mul(count, body.ceil(tiles, body.param(block)))
     return count
 
 
 def seen_planes(body: FunctionBody, shape: TileShape, address: str) -> Planes:
     """Return the transformed tiles of a block."""
-    channels, room = (
-        body.array("%params", param) for param in (WinogradParams.CHANNELS, WinogradParams.ROOM)
-    )
+    channels, room = (body.param(param) for param in (WinogradParams.CHANNELS, WinogradParams.ROOM))
     columns = body.mul(body.ceil(channels, shape.lanes), shape.lanes)
     return planes(body, shape, address, columns, room)
 
@@ -69,9 +67,9 @@ def transform(
     body: FunctionBody, code: ImagesCode, block: TileBlock, channels: tuple[str, str], seen: Planes
 ) -> None:
     """Transform a block of tiles, of the channels from one up to another."""
-    size, x = code.shape.size, body.array("%buffers", 0, "ptr")
+    size, x = code.shape.size, body.operand(0)
     offset, batch = (
-        body.mul(body.array("%params", i), size) for i in (WinogradParams.X, WinogradParams.X_BATCH)
+        body.mul(body.param(i), size) for i in (WinogradParams.X, WinogradParams.X_BATCH)
     )
     rows, columns = (body.sub(high, low) for low, high in (block.down, block.across))
     tiles = body.mul(rows, columns)

@@ -32,13 +32,7 @@ class ImagesCode(SharedFunction):
     algorithm: Algorithm
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"winograd images {self.shape.stored} {self.shape.lanes} {self.algorithm.positions}"
-
-    @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, i64, i64"
 
     def scratch(self, rows: int, columns: int) -> int:
@@ -48,7 +42,6 @@ class ImagesCode(SharedFunction):
         return (rows * here.positions + 2 + here.size) * width * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module([FunctionText(_Images(self).text(symbol), declarations(self.shape), ())])
 
 
@@ -62,10 +55,10 @@ class _Images:
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.line = self.shape.lanes * self.shape.size
         self.height, self.width = (
-            body.array("%params", i) for i in (WinogradParams.HEIGHT, WinogradParams.WIDTH)
+            body.param(i) for i in (WinogradParams.HEIGHT, WinogradParams.WIDTH)
         )
         self.x_channel, self.x_row = (
-            body.mul(body.array("%params", i), self.shape.size)
+            body.mul(body.param(i), self.shape.size)
             for i in (WinogradParams.X_CHANNEL, WinogradParams.X_ROW)
         )
 
@@ -105,7 +98,7 @@ class _Images:
             for lane in range(lanes)
         ]
         top, left = (
-            body.sub(body.mul(first, m), body.array("%params", before))
+            body.sub(body.mul(first, m), body.param(before))
             for first, before in (
                 ("%down", WinogradParams.PADDING_DOWN),
                 ("%across", WinogradParams.PADDING_ACROSS),

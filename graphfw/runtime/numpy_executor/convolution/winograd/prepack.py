@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
@@ -17,7 +18,7 @@ from graphfw.utils.records import record
 
 
 @record
-class PrepackCode:
+class PrepackCode(RecordCode):
     """A work item: a vector of channels of a block of tiles, transformed in advance.
 
     Operands: x, the transformed tiles of all blocks. Integers: those of the work item that needs
@@ -26,11 +27,6 @@ class PrepackCode:
 
     shape: TileShape
     algorithm: Algorithm
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"winograd ahead {self.images.key}"
 
     @property
     def images(self) -> ImagesCode:
@@ -43,9 +39,8 @@ class PrepackCode:
         return (self.images,)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body = FunctionBody()
-        channels, lanes = body.array("%params", WinogradParams.CHANNELS), self.shape.lanes
+        channels, lanes = body.param(WinogradParams.CHANNELS), self.shape.lanes
         groups = body.ceil(channels, lanes)
         number, first = (
             body.div("%work_item", groups),
@@ -54,7 +49,7 @@ class PrepackCode:
         bounds = first, body.min(body.add(first, lanes), channels)
         seen = seen_planes(body, self.shape, "")
         before = body.mul(body.mul(number, seen.plane), self.algorithm.products)
-        here = body.at(body.array("%buffers", 1, "ptr"), before)
+        here = body.at(body.operand(1), before)
         block = block_of(body, self.algorithm, number)
         transform(body, self.images, block, bounds, seen._replace(address=here))
         return calling(body.work_item(symbol), self.shape, self.callees)

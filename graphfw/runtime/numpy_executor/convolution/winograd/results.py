@@ -33,13 +33,7 @@ class WinogradResultsCode(SharedFunction):
     algorithm: Algorithm
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"winograd results {self.shape.stored} {self.shape.lanes} {self.algorithm.positions}"
-
-    @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, i64, i64, i64, i64, i64, i64, i64, ptr, ptr, i64, i64"
 
     def scratch(self, rows: int, columns: int) -> int:
@@ -49,7 +43,6 @@ class WinogradResultsCode(SharedFunction):
         return positions * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module([FunctionText(_Results(self).text(symbol), declarations(self.shape), ())])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import DimLike, static
 from graphfw.ir.dtype import float32
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import Strategy
@@ -73,8 +73,7 @@ def _sizes(it: Convolution, algorithm: Algorithm) -> WinogradSizes:
         -(-dim.output_size // algorithm.positions) if isinstance(dim.output_size, int) else _TILES
         for dim in it.dims
     ]
-    channels = it.weight.shape[1]
-    assert isinstance(channels, int)
+    channels = static(it.weight.shape[1])
     images = it.images if isinstance(it.images, int) else it.likely
     return WinogradSizes(images, channels, it.outputs, down, across, it.is_whole)
 
@@ -89,8 +88,7 @@ def winograd_steps(
 ) -> list[Step]:
     """Return the steps of a convolution by an algorithm, cut as `plan` says."""
     shape, x, m = it.shape, it.x, algorithm.positions
-    channels, outputs = it.weight.shape[1], it.outputs
-    assert isinstance(channels, int)
+    channels, outputs = static(it.weight.shape[1]), it.outputs
     down, across = it.dims
     work_item = WinogradItemCode(shape, algorithm)
     groups = -(-channels // shape.lanes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import TAPS, Algorithm
@@ -28,7 +28,7 @@ class WinogradWeightParams(ParamBlock):
 
 
 @record
-class WinogradWeightsCode:
+class WinogradWeightsCode(RecordCode):
     """A work item: one panel of outputs, for all products.
 
     Panels have the order in which work items read them: chunk by chunk of panels, product by
@@ -41,31 +41,22 @@ class WinogradWeightsCode:
     algorithm: Algorithm
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return (
-            f"winograd weights {self.shape.stored} {self.algorithm.positions} for "
-            f"{self.target.name}\n"
-        )
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape, algorithm = FunctionBody(), self.shape, self.algorithm
         size, lanes, width = shape.size, shape.lanes, shape.columns
         elements = Elements(body, shape, shape.dtype)
-        numbers = [body.array("%params", i) for i in range(WinogradWeightParams.COUNT)]
+        numbers = [body.param(i) for i in range(WinogradWeightParams.COUNT)]
         outputs, channels, chunk = numbers[:3]
         offset, output, channel, down, across = (body.mul(number, size) for number in numbers[3:])
         first = body.mul("%work_item", width)
         count = body.min(body.sub(outputs, first), width)
-        source = body.at(body.array("%buffers", 0, "ptr"), offset)
+        source = body.at(body.operand(0), offset)
         source = body.at(source, body.mul(first, output))
         panel = body.mul(channels, width * size)
         begin = body.mul(body.div("%work_item", chunk), chunk)
         panels = body.min(chunk, body.sub(body.ceil(outputs, width), begin))
         before = body.add(body.mul(begin, algorithm.products), body.sub("%work_item", begin))
-        to = body.at(body.array("%buffers", 1, "ptr"), body.mul(before, panel))
+        to = body.at(body.operand(1), body.mul(before, panel))
         plane = body.mul(panels, panel)
         # The elements of the weights of one channel: [element][output].
         taps = TAPS * TAPS

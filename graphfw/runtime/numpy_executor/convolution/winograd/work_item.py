@@ -68,11 +68,6 @@ class WinogradItemCode(SharedFunction):
     ahead: ClassVar[Ahead] = "b"
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"winograd {self.shape.key} {self.algorithm.positions}"
-
-    @property
     def images(self) -> ImagesCode:
         """The function that transforms tiles of images."""
         return ImagesCode(self.shape, self.algorithm)
@@ -88,7 +83,6 @@ class WinogradItemCode(SharedFunction):
         return self.images, self.results
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return calling(_WinogradItem(self).text(symbol), self.shape, self.callees)
 
 
@@ -102,7 +96,7 @@ class _WinogradItem:
         self.body = body = FunctionBody()
         self.calls = CallTable(body)
         self.channels, self.outputs, self.room, self.chunk = (
-            body.array("%params", i)
+            body.param(i)
             for i in (
                 WinogradParams.CHANNELS,
                 WinogradParams.OUTPUTS,
@@ -117,19 +111,19 @@ class _WinogradItem:
 
     def scratch(self, index: int) -> str:
         """A range of scratch memory."""
-        return self.body.at("%scratch", self.body.array("%params", index))
+        return self.body.at("%scratch", self.body.param(index))
 
     def text(self, symbol: str) -> str:
         """Find the work item's tiles and outputs; go through the outputs chunk by chunk."""
         body, code = self.body, self.code
-        output_blocks = body.array("%params", WinogradParams.OUTPUT_BLOCKS)
+        output_blocks = body.param(WinogradParams.OUTPUT_BLOCKS)
         panels = body.ceil(self.outputs, self.shape.columns)
         # Neighbouring work items differ in their tiles: they read the same weights.
         blocks = block_count(body, code.algorithm)
         number, rest = body.rem("%work_item", blocks), body.div("%work_item", blocks)
         block = block_of(body, code.algorithm, number)
         first, last = body.share(body.ceil(panels, self.chunk), rest, output_blocks)
-        is_ahead = body.test("ne", body.array("%params", WinogradParams.IS_AHEAD), 0)
+        is_ahead = body.test("ne", body.param(WinogradParams.IS_AHEAD), 0)
         seen = self.seen(number, is_ahead)
         with body.where(body.opposite(is_ahead)):
             transform(body, code.images, block, ("0", self.channels), seen)
@@ -148,7 +142,7 @@ class _WinogradItem:
         body = self.body
         found = seen_planes(body, self.shape, self.scratch(WinogradParams.SEEN))
         before = body.mul(body.mul(number, found.plane), self.code.algorithm.products)
-        there = body.at(body.array("%buffers", 0, "ptr"), before)
+        there = body.at(body.operand(0), before)
         return found._replace(address=body.select(is_ahead, there, found.address, "ptr"))
 
     def multiply(self, seen: Planes, block: TileBlock, begin: str, count: str) -> None:
@@ -156,7 +150,7 @@ class _WinogradItem:
         body, shape = self.body, self.shape
         products = self.code.algorithm.products
         weights = body.mul(body.mul(begin, products), self.panel)
-        weights = body.at(body.array("%buffers", 1, "ptr"), weights)
+        weights = body.at(body.operand(1), weights)
         tiles = "1"
         for low, high in block:
             tiles = body.mul(body.sub(high, low), tiles)
@@ -189,9 +183,7 @@ class _WinogradItem:
     def transform(self, block: TileBlock, begin: str, count: str) -> None:
         """Transform the products of a chunk to positions, and run the epilogue."""
         body, m, lanes = self.body, self.code.algorithm.positions, self.shape.lanes
-        across, down = (
-            body.array("%params", param) for param in (WinogradParams.ACROSS, WinogradParams.DOWN)
-        )
+        across, down = (body.param(param) for param in (WinogradParams.ACROSS, WinogradParams.DOWN))
         rows, columns = (body.sub(high, low) for low, high in (block.down, block.across))
         top, left = (body.mul(low, m) for low, _ in (block.down, block.across))
         height = body.sub(body.min(body.mul(block.down[1], m), down), top)
@@ -201,9 +193,7 @@ class _WinogradItem:
         kept, size = self.calls.kept, self.size
         positions = body.mul(across, down)
         first = body.add(body.mul(top, across), left)
-        line = body.mul(
-            body.select(kept, positions, body.array("%params", WinogradParams.LINE)), size
-        )
+        line = body.mul(body.select(kept, positions, body.param(WinogradParams.LINE)), size)
         row = body.mul(body.select(kept, across, width), size)
         # Rows of positions lie one after the other where the block has all columns of an image.
         is_whole = body.test("eq", width, across)
@@ -216,7 +206,7 @@ class _WinogradItem:
             outputs = body.min(body.sub(end, output), lanes)
             member = body.add(body.mul(image, self.outputs), output)
             before = body.mul(body.add(body.mul(member, positions), first), size)
-            whole = body.at(body.array("%buffers", 2, "ptr"), before)
+            whole = body.at(body.operand(2), before)
             to = body.select(kept, whole, self.scratch(WinogradParams.ROWS), "ptr")
             body.line(
                 f"call fastcc void @{self.code.results.name}(ptr {source}, "
