@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -125,16 +126,16 @@ def dying(mesh: Mesh, how: str) -> None:
 
 
 if __name__ == "__main__":
-    name, *arguments = sys.argv[1:]
+    name, out, *arguments = sys.argv[1:]
     processes = Mesh(data=-1)
-    # One write: launchers may cut lines of different processes where they are written in pieces.
     if name == "train":
-        sys.stdout.write(
-            train(processes, int(arguments[0]), "fast" if "fast" in arguments else "ordered") + "\n"
-        )
+        how: Reduction = "fast" if "fast" in arguments else "ordered"
+        text = train(processes, int(arguments[0]), how)
     elif name == "failing":
         steps, contents = failing(processes, arguments[0], arguments[0] == "nan")
-        line = [str(processes.rank), str(contents), *[step.splitlines()[0] for step in steps]]
-        sys.stdout.write("; ".join(line) + "\n")
+        text = "; ".join([str(contents), *[step.splitlines()[0] for step in steps]])
     else:
         dying(processes, arguments[0])
+        text = ""
+    # Not to the standard output: launchers mix the lines of processes.
+    Path(out, str(processes.rank)).write_text(text)
