@@ -91,6 +91,7 @@ class MpiProcesses(Processes):
         self._has_failed = False
         self._heard: set[int] = set()
         self._sent: list[Any] = []
+        self._abandoned: list[Any] = []  # with their arrays, to which MPI may still write
 
     def group(self, ranks: Sequence[int]) -> ProcessGroup:
         made = MpiGroup(self, tuple(ranks))
@@ -143,7 +144,11 @@ class MpiProcesses(Processes):
             Stopped: Another process has failed.
             TimeOverError: This thread's time limit is over.
         """
-        _wait(request, self._look if is_final else self._look_at_all)
+        try:
+            _wait(request, self._look if is_final else self._look_at_all)
+        except BaseException:
+            self._abandoned.append(request)
+            raise
 
     def _look_at_all(self) -> None:
         time_limits.check()

@@ -15,12 +15,13 @@ from tests.ops.test_contracts import check_close
 from tests.support.samples import OWN, Declared, declared
 
 WITHOUT = frozenset(
-    "attention_backward betainc betaln cholesky cofactors complex conj digamma eig eigh eigvals "
-    "eigvalsh entr erfcx fft fused_product gamma gammainc host_call i0 i0e i1 i1e imag "
-    "implicit_gamma inv irfft j0 j1 lgamma log_ndtr logit lu matrix_rank ndtri nextafter "
-    "pack_bits partial_sort pinv pixel_conv pixel_conv_weight polygamma qr real reflections rfft "
-    "slogdet solve solve_factor solve_triangular svd svdvals unpack_bits window_relu_sum "
-    "window_route xlog1py xlogy y0 y1".split()
+    "all_gather all_reduce all_to_all attention_backward axis_index betainc betaln broadcast "
+    "cholesky cofactors complex conj connected digamma eig eigh eigvals eigvalsh entr erfcx fft "
+    "fused_product gamma gammainc host_call i0 i0e i1 i1e imag implicit_gamma inv irfft j0 j1 "
+    "lgamma log_ndtr logit lu matrix_rank ndtri nextafter pack_bits partial_sort pinv pixel_conv "
+    "pixel_conv_weight polygamma qr real reduce_scatter reflections rfft slogdet solve "
+    "solve_factor solve_triangular svd svdvals unpack_bits window_relu_sum window_route xlog1py "
+    "xlogy y0 y1".split()
 )
 """Ops that ONNX has nothing for, those that passes make, which are in no graph that is saved, and
 those on complex numbers alone, which test_save_pairs.py is about."""

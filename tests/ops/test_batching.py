@@ -19,7 +19,7 @@ from tests.support.grouped import family, grouped
 from tests.support.samples import OWN, RNG, Declared, declared, draw
 
 WITHOUT = {
-    *("placeholder", "variable", "constant", "arange", "dim_value"),
+    *("placeholder", "variable", "constant", "arange", "axis_index", "connected", "dim_value"),
     *("attention_backward", "fused_product", "pixel_conv", "pixel_conv_weight"),
     *("pack_bits", "unpack_bits"),
 }

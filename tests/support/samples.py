@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import graphfw.ops.collectives.kinds  # registers ops that come with `gf.distributed`
 import graphfw.ops.elementwise.packed_bits
 import graphfw.ops.linalg.fused_matmul  # registers an op that only the CuPy executor makes
 import graphfw.ops.nn.attention_backward

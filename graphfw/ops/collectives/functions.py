@@ -54,6 +54,7 @@ def all_reduce(
         GraphError: The graph has no mesh, or a body of a loop or a branch is open.
         ArgumentError: The mesh has no such axis, `op` is another word, or `shards` is no number
             that the processes can have.
+        DTypeError: x is of bools, or complex where `op` is not "sum".
         ShapeError: With `shards`, x has no axes.
         DistributedError: When run: another process failed, or has another shape.
 
@@ -97,6 +98,7 @@ def reduce_scatter(x: TensorLike, axis_name: str, *, axis: int = 0) -> Tensor:
 
     Raises:
         GraphError, ArgumentError, DistributedError: As for `all_reduce`.
+        DTypeError: x is of bools.
         ShapeError: The number of processes does not divide the axis.
         AxisError: x has no such axis.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
-from graphfw.errors import GradientError
+from graphfw.errors import DTypeError, GradientError
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, int32
@@ -46,9 +46,14 @@ class AllReduce(Collective):
         )
         return x[1:] if self.shards else x
 
+    def dtype(self, x: DType) -> DType:
+        _require_reducible(x, self.how)
+        return x
+
     def eval(self, xp: Any, x: Any) -> Any:
         if self.how != "sum":
-            return x.max(axis=0) if self.shards and self.how == "max" else x
+            join = xp.max if self.how == "max" else xp.min
+            return xp.asarray(join(x, axis=0)) if self.shards else x.copy()
         one = xp.sum(x, axis=0, dtype=x.dtype) if self.shards else x
         return xp.asarray(one * xp.asarray(self.count, dtype=x.dtype), dtype=x.dtype)
 
@@ -72,8 +77,11 @@ class AllReduce(Collective):
         yield ok("float32[3, n]", axis_name="data", count=4, how="sum", shards=0)
         yield ok("float32[3, n]", axis_name="data", count=2, how="sum", shards=6)
         yield ok("int32[]", axis_name="data", count=3, how="max", shards=0)
+        two: dict[str, Any] = {"axis_name": "data", "count": 2}
+        yield bad("float32[]", how="sum", shards=2, match="no axis of shards", **two)
+        yield bad("bool[3]", how="sum", shards=0, match="no sum of bool", error=DTypeError, **two)
         yield bad(
-            "float32[]", axis_name="data", count=2, how="sum", shards=2, match="no axis of shards"
+            "complex64[3]", how="max", shards=0, match="no max of complex", error=DTypeError, **two
         )
 
 
@@ -85,6 +93,10 @@ class ReduceScatter(Collective):
 
     def shape(self, x: Shape) -> Shape:
         return (_divided(x, self.count), *x[1:])
+
+    def dtype(self, x: DType) -> DType:
+        _require_reducible(x, "sum")
+        return x
 
     def eval(self, xp: Any, x: Any) -> Any:
         block = x[: x.shape[0] // self.count]
@@ -99,6 +111,7 @@ class ReduceScatter(Collective):
         yield ok("float32[6, n]", axis_name="data", count=3, smooth=False)
         yield bad("float32[5]", axis_name="data", count=2, match="does not divide")
         yield bad("float32[]", axis_name="data", count=2, match="x has no axis")
+        yield bad("bool[4]", axis_name="data", count=2, match="no sum of bool", error=DTypeError)
 
 
 @op("all_gather")
@@ -157,7 +170,7 @@ class Broadcast(Collective):
     root: int
 
     def eval(self, xp: Any, x: Any) -> Any:
-        return x
+        return x.copy()
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def cotangent() -> Tensor:
@@ -210,3 +223,12 @@ def _divided(x: Shape, count: int) -> DimLike:
 
 def _require_axis(x: Shape) -> None:
     require(len(x) > 0, "x has no axis", fix="give it one: gf.reshape(x, (1,))")
+
+
+def _require_reducible(x: DType, how: How) -> None:
+    require(
+        not x.is_bool and (how == "sum" or not x.is_complex),
+        f"there is no {how} of {x.name}",
+        fix="convert it, as by gf.astype(x, gf.int32), or take gf.abs of complex numbers",
+        error=DTypeError,
+    )
