@@ -1,7 +1,7 @@
 """Train a classifier of digits with several processes, which compute the bits of one.
 
     python examples/distributed_digits.py [--steps 50] [--processes 4]
-    mpiexec -n 4 python examples/distributed_digits.py
+    python -m graphfw.distributed run -n 4 examples/distributed_digits.py
 
 The first command runs one process, or with `--processes` so many simulated ones. The second one
 needs the extra `mpi`. All of them print the same digest of the weights and the optimiser's state.
