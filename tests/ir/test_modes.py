@@ -56,7 +56,16 @@ def public_functions():
         for attribute in path:
             owner, found = found, getattr(found, attribute, None)
         # Some are as layers: what they call is intercepted.
-        layers = {"augment", "data", "distributions", "metrics", "models", "train"}
+        layers = {
+            "augment",
+            "data",
+            "distributions",
+            "metrics",
+            "models",
+            "testing",
+            "train",
+            "tree",
+        }
         inner = {"errors", "extend", "schedules", "transforms", *layers} & set(path)
         if "(" in line and path and not inner and not inspect.isclass(owner):
             if inspect.isfunction(found):
