@@ -119,6 +119,10 @@ class ArrayExecutable(Executable):
                         values[slot] = None
         except RecursionError:  # the caller's depth, and no fault of a node
             raise
+        except time_limits.TimeOverError as error:  # of an operation that waits
+            if step is not None and not error.op:
+                error.op, error.at = step.node.op.title, step.node.loc
+            raise
         except Exception as error:
             assert step is not None
             raise concrete.failed(step.node, step.pick(values), error) from error
