@@ -21,6 +21,7 @@ from graphfw.errors import (
     CheckpointError,
     ExecutionError,
     GraphfwError,
+    a_type,
     first_line,
 )
 from graphfw.hints.calls import explained
@@ -170,6 +171,11 @@ class Trainer:
         if on_nan not in ("raise", "stop", "ignore"):
             raise ArgumentError(
                 f"Trainer: on_nan={on_nan!r}", fix='write on_nan="raise", "stop" or "ignore"'
+            )
+        if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
+            raise ArgumentError(
+                f"Trainer: checkpoints is {a_type(checkpoints)}",
+                fix="write checkpoints=gf.train.Checkpoints(folder)",
             )
         self._step = computation("Trainer", session, metrics, feeds, step, trains=True, taken=_OWN)
         self._evaluation = self._evaluating(evaluation, feeds)

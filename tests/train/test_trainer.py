@@ -229,6 +229,7 @@ class TestWhatIsRefused:
         [
             ({"monitor": "accuracy"}, "no metric 'accuracy' to monitor"),
             ({"patience": 0}, "patience=0"),
+            ({"checkpoints": "folder"}, "checkpoints is a str"),
             ({"on_nan": "never"}, "on_nan='never'"),
             ({"evaluation": ["loss"]}, "the metrics have no names"),
             ({"callbacks": print}, "callbacks=.* is no list of functions"),
