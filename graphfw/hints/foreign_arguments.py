@@ -56,6 +56,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "dim2": ("axis2",),
     "dim_feedforward": ("feedforward_dim",),
     "dims": ("axes", "axis", "shape", "repetitions"),
+    "drop_last": ("drop_remainder",),
     "drop_path_rate": ("drop_path",),
     "dropout_p": ("dropout", "p"),
     "dropout_rate": ("p", "dropout"),
