@@ -24,7 +24,7 @@ SHARDS, ROWS, WIDTH = 8, 32, 64
 
 
 class Result(NamedTuple):
-    """What a process has at the end."""
+    """The result of one process."""
 
     rank: int
     size: int

@@ -204,7 +204,7 @@ class _Derivative(NamedTuple):
     eps: float
 
     def differences(self, direction: Array) -> Array:
-        """Return how the results change along a direction, by central differences."""
+        """Return the derivative of the results along a direction, by central differences."""
         x, step = self.xs.numbers, self.eps * direction
         return (self.value(x + step) - self.value(x - step)) / (2 * self.eps)
 

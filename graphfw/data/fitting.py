@@ -35,7 +35,7 @@ class Fitting(ABC):
             FeedError: It does not fit.
         """
 
-    def begin(self, first: Feed) -> None:  # noqa: B027  (a plan is ready)
+    def begin(self, first: Feed) -> None:  # noqa: B027  (not abstract: a plan is ready)
         """Prepare for runs, with the first feed."""
 
 

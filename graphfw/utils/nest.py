@@ -40,7 +40,7 @@ def children(structure: Mapping[Any, Any] | Sequence[Any]) -> Iterator[tuple[Any
 
 
 def accessor(structure: Mapping[Any, Any] | Sequence[Any], key: Any) -> str:
-    """Return how the entry of a key or index is written: `['w']`, `[0]`, `.x`."""
+    """Return the text of the entry of a key or index: `['w']`, `[0]`, `.x`."""
     fields = getattr(type(structure), "_fields", ())
     return f".{fields[key]}" if fields else f"[{key!r}]"
 
