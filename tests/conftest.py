@@ -9,6 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
+import graphfw as gf
 from graphfw.runtime.kernels import lower
 from graphfw.runtime.numpy_executor import cache_key
 from tests.support import exhaustive, smoke
@@ -51,6 +52,12 @@ def cuda_device_count() -> int:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and cuda_device_count() == 0:
         pytest.skip("needs a CUDA device and CuPy")
+
+
+@pytest.fixture(autouse=True)
+def first_seed() -> None:
+    """Layers that a test makes outside of graphs have the weights they have in a new process."""
+    gf.set_seed(0)
 
 
 @pytest.fixture

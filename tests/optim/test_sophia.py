@@ -150,7 +150,7 @@ def test_it_trains(rng: np.random.Generator, dtype: str, around: Any):
 
 
 def test_layers_outside_of_graphs():
-    model, optimiser = gf.nn.Linear(3, 1), optim.Sophia(0.02, weight_decay=0.0)
+    model, optimiser = gf.nn.Linear(3, 1), optim.Sophia(0.05, weight_decay=0.0)
 
     @gf.function
     def step(x, y):
