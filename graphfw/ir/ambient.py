@@ -24,6 +24,8 @@ differentiated: Scoped[tuple[Any, ...]] = Scoped("differentiated", ())
 training_flag: Scoped[bool] = Scoped("training", True)
 evaluated: Scoped[list[Any] | None] = Scoped("evaluated", None)
 """The layers that were not for training, in the outermost call of a module that is not; or None."""
+caller: Scoped[Any] = Scoped("caller", None)
+"""The module whose `forward` runs, the innermost one, or None."""
 outer_scope: Scoped[str | None] = Scoped("outer_scope", None)
 """The name scope that the outermost module of the current call was called in, or None."""
 call_watcher: Scoped[Callable[[Any, Any], None] | None] = Scoped("call_watcher", None)
@@ -99,7 +101,7 @@ def no_grad() -> Scope[bool]:
 
 @explained
 def training(flag: bool = True) -> Scope[bool]:
-    """Return whether layers called inside are for training (dropout, batch statistics).
+    """Set whether calls inside are for training (dropout, batch statistics, augmentations).
 
     A call is for training unless the innermost flag is False, or `Module.eval` was called. For one
     call, write `model(x, training=False)`.
@@ -120,6 +122,26 @@ def training(flag: bool = True) -> Scope[bool]:
             f"training: {flag!r} is neither True nor False", fix="write gf.training(False)"
         )
     return Scope(training_flag, bool(flag))
+
+
+def is_for_training(module: Any = None) -> bool:
+    """Return whether a call now is for training: neither `gf.training` nor `eval` says no.
+
+    Args:
+        module: The module that is called; None for a function, which the module that calls it
+            decides for.
+    """
+    module = caller.get() if module is None else module
+    return training_flag.get() and (module is None or module._training)
+
+
+def asks_for_training(module: Any = None) -> bool:
+    """Return the same, where the answer makes a difference: the outermost call learns of a no."""
+    answer = is_for_training(module)
+    layers, module = evaluated.get(), caller.get() if module is None else module
+    if not answer and layers is not None and module is not None:
+        layers.append(module)
+    return answer
 
 
 def get_default_dtype() -> DType:

@@ -63,7 +63,7 @@ _seeding = _Seeding(0)
 
 @explained
 def set_seed(seed: int) -> None:
-    """Set the seed of layers and variables that are made outside of graphs from now on.
+    """Set the seed of layers, variables and functions that are made outside of graphs from now on.
 
     A program that makes the same layers in the same order after it gets the same weights, and the
     same random numbers in their runs. The seed is 0 at first. Explicit graphs don't use it: their

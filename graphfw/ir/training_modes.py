@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 class HasMode(Protocol):
     """A module, of which it says whether calls of it are for training, and its forward hooks."""
 
-    training: bool
+    _training: bool
     _forward_hooks: Any
 
 
@@ -21,7 +21,7 @@ class TrainingModes:
     """
 
     changes: ClassVar[int] = 0
-    """The number of times that any module's `training` or hooks have been set: while it is the
+    """The number of times that any module's mode or hooks have been set: while it is the
     same, none has changed."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class TrainingModes:
     def note(self, modules: Iterable[HasMode]) -> None:
         """Remember modules that are being called."""
         for module in modules:
-            self._found[id(module)] = weakref.ref(module), module.training, _hooks(module)
+            self._found[id(module)] = weakref.ref(module), module._training, _hooks(module)
 
     def hold(self) -> bool:
         """Return whether all modules that are still there are now as they were."""
@@ -43,7 +43,7 @@ class TrainingModes:
                 module = known()
                 if module is None:
                     continue
-                if module.training != was_training or _hooks(module) != hooks:
+                if module._training != was_training or _hooks(module) != hooks:
                     return False
             self._seen = now
         return True

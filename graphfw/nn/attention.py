@@ -238,7 +238,7 @@ class MultiHeadAttention(Module):
             v,
             mask,
             causal=causal,
-            dropout=self.dropout if self.dropout and self.is_training else 0.0,
+            dropout=self.dropout,
         )
         if self.kv_heads < self.num_heads:
             heads = reshape(heads, (*heads.shape[:-4], self.num_heads, *heads.shape[-2:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -
         try:
             return outside.run(module, args, kwargs)
         except CallError:  # of the layer, about which more is known than of a function, or in it
-            _mode(module, kwargs)
+            _mode(module, args, kwargs)
             refuse_mismatch(module.forward, args, kwargs, type(module).__name__)
             raise
     path = module.path
@@ -36,16 +37,19 @@ def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -
     prefix = ambient.current_scope.get() if outer is None else outer
     # Also for a module that was made in the scope it is called in.
     scope = path if path.startswith(f"{prefix}.") else ambient.join_scope(prefix, path)
-    mode = _mode(module, kwargs)
+    mode = _mode(module, args, kwargs)
     flag = ambient.training_flag.get() if mode is None else mode
     evaluated = ambient.evaluated.get()
     modes = current_graph().root.modes
     if modes is not None:
         modes.note(module.modules() if outer is None else (module,))
-    begins = evaluated is None and not (flag and module.training)
+    position = _mode_position(module)
+    if position is not None and mode is None:
+        args, kwargs = _with_mode(position, args, kwargs, flag and module._training)
+    begins = evaluated is None and not (flag and module._training)
     layers = [] if begins else evaluated
     graph, count = current_graph(), len(current_graph().nodes) if begins else 0
-    with called(prefix, scope):
+    with called(module, prefix, scope):
         try:
             if mode is None and not begins:
                 result = _computed(module, args, kwargs)
@@ -78,11 +82,14 @@ def _computed(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, An
 
 
 def signature_of(module: ModuleInterface) -> inspect.Signature:
-    """Return the signature of a module's calls: that of `forward`, with `training`."""
+    """Return the signature of a module's calls: that of `forward`, with an optional `training`."""
     own = inspect.signature(module.forward)
     names = list(own.parameters.values())
-    if "training" in own.parameters:
-        return own
+    mode = own.parameters.get("training")
+    if mode is not None:
+        is_last = all(one.default is not one.empty for one in names[names.index(mode) + 1 :])
+        optional = mode.replace(default=None) if is_last else mode
+        return own.replace(parameters=[optional if one is mode else one for one in names])
     mode = inspect.Parameter(
         "training", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="bool | None"
     )
@@ -91,22 +98,50 @@ def signature_of(module: ModuleInterface) -> inspect.Signature:
     return own.replace(parameters=[*names[:end], mode, *names[end:]])
 
 
-def _mode(module: ModuleInterface, kwargs: dict[str, Any]) -> bool | None:
-    """Take the argument `training` from those of a call, unless `forward` has one of its own.
+_positions: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
+"""The position of the parameter `training` in functions `forward` that have been called."""
+
+
+def _mode_position(module: ModuleInterface) -> int | None:
+    """Return the position of the parameter `training` in a module's `forward`, or None."""
+    forward = module.forward
+    function = getattr(forward, "__func__", forward)
+    if function not in _positions:
+        names = [*inspect.signature(forward).parameters]
+        _positions[function] = names.index("training") if "training" in names else None
+    return _positions[function]
+
+
+def _with_mode(
+    position: int, args: Sequence[Any], kwargs: dict[str, Any], mode: bool
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return the arguments of a call with one for the parameter `training` of `forward`."""
+    if position < len(args):
+        return (*args[:position], mode, *args[position + 1 :]), kwargs
+    return args, {**kwargs, "training": mode}
+
+
+def _mode(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> bool | None:
+    """Return the argument `training` of a call, and take it out where `forward` has none.
+
+    Returns:
+        None where the call does not say it.
 
     Raises:
         ArgumentError: It is no bool, or it is True after `eval`.
     """
-    if "training" not in kwargs or "training" in inspect.signature(module.forward).parameters:
-        return None
-    mode = kwargs.pop("training")
+    position = _mode_position(module)
+    if position is None:
+        mode = kwargs.pop("training", None)
+    else:
+        mode = args[position] if position < len(args) else kwargs.get("training")
     name = type(module).__name__
     if mode is not None and not isinstance(mode, bool):
         raise ArgumentError(
             f"{name}: training={mode!r} must be True, False or None",
             fix="write training=False for evaluation: it is settled when the call is described",
         )
-    if mode and not module.training:
+    if mode and not module._training:
         raise ArgumentError(
             f"{name}: training=True in a call after eval(), which holds until train()",
             fix="call train() before; instead of eval(), write training=False in calls",

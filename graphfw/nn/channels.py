@@ -113,7 +113,7 @@ class _InstanceNorm(Tracking):
         tensor = floats(layer, x)
         check_rank(layer, self.rank, tensor)
         axis_index, running = self._axis_index(tensor), self._running()
-        if running is not None and not self.is_training:
+        if running is not None and not self.training:
             return self._normalised(tensor, *running, axis_index)
         result = instance_norm(tensor, self.weight, self.bias, axis=axis_index, eps=self.eps)
         if running is not None:
@@ -169,7 +169,7 @@ class _ChannelDropout(Dropout):
         layer = type(self).__name__
         tensor = floats(layer, x)
         check_rank(layer, self.rank, tensor)
-        if self.p == 0 or not self.is_training:
+        if self.p == 0 or not self.training:
             return tensor
         ones = F.ones((*tensor.shape[:2], *[1] * self.rank), dtype=tensor.dtype)
         return tensor * dropout(ones, self.p)

@@ -78,10 +78,11 @@ def near_divisor(count: int, *sizes: int) -> int:
 class called:
     """Enters the name scope of a layer's call; errors that leave it name the innermost layer."""
 
-    __slots__ = ("_outer", "_scope")
+    __slots__ = ("_layer", "_outer", "_scope")
 
-    def __init__(self, outer: str, scope: str) -> None:
-        """Note the scope that the layer is called in, and the layer's own."""
+    def __init__(self, layer: Any, outer: str, scope: str) -> None:
+        """Note the layer, the scope that it is called in, and the layer's own."""
+        self._layer = layer
         self._outer = outer
         self._scope = scope
 
@@ -89,11 +90,14 @@ class called:
         ambient.outer_scope.enter_within(self._outer, self)
         try:
             ambient.current_scope.enter_within(self._scope, self)
+            ambient.caller.enter_within(self._layer, self)
         except BaseException:  # an interrupt
+            ambient.current_scope.leave(self)
             ambient.outer_scope.leave(self)
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        ambient.caller.leave(self)
         ambient.current_scope.leave(self)
         ambient.outer_scope.leave(self)
         if isinstance(error, GraphfwError):
@@ -129,6 +133,16 @@ class explained:
         ambient.explainer.leave(self)
         if isinstance(error, ShapeError):
             self.explain(error)
+
+
+def check_mode(what: str, mode: Any) -> None:
+    """See that what `train` and the attribute `training` are set to is a bool.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    if not isinstance(mode, bool):
+        raise ArgumentError(f"{what}={mode!r} must be True or False", fix="write train() or eval()")
 
 
 def refuse_freezing(module: Any, name: str) -> None:

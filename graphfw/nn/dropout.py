@@ -29,7 +29,7 @@ class Dropout(Module):
 
     def forward(self, x: TensorLike) -> Tensor:
         """Drop.  x: [*A] -> [*A]"""
-        return dropout(x, self.p, training=self.p > 0 and self.is_training)
+        return dropout(x, self.p)
 
     def extra_repr(self) -> str:
         """Return the text of the probability."""
@@ -56,7 +56,7 @@ class DropPath(Dropout):
         tensor = floats("DropPath", x)
         message, fix = "DropPath: x has no dim for the batch", "x[None] is a batch of one"
         demand(tensor.ndim >= 1, message, {"x": tensor}, fix=fix, error=ShapeError)
-        if self.p == 0 or not self.is_training:
+        if self.p == 0 or not self.training:
             return tensor
         ones = F.ones((tensor.shape[0], *[1] * (tensor.ndim - 1)), dtype=tensor.dtype)
         return tensor * dropout(ones, self.p)

@@ -34,7 +34,7 @@ class DeferredVariables(NamedTuple):
 class ModuleInterface(Protocol):
     """A `Module`, as far as its calls, names and saved states are concerned."""
 
-    training: bool
+    _training: bool
     _deferred: DeferredVariables | None
     _names: Any
     _forward_hooks: Any

@@ -76,7 +76,7 @@ class LowRankUpdate(Module):
     def changed(self, module: Module, args: Sequence[Any], output: Any) -> Any:
         """Return the layer's output with the update."""
         x = args[0]
-        if self.dropout and self.is_training and module.is_training:
+        if self.dropout and self.training and module.training:
             x = x if isinstance(module, Embedding) else dropout(x, self.dropout)
         return output + self(x)
 

@@ -14,7 +14,7 @@ from graphfw.ir.model_graph import ModelGraph, joined, variable_graph
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
 from graphfw.nn import calls, text
-from graphfw.nn.checks import refuse_freezing
+from graphfw.nn.checks import check_mode, refuse_freezing
 from graphfw.nn.deferred import DeferredVariables, refuse_attribute
 from graphfw.nn.hooks import ForwardHook, Hook, OutputChange, set_hooks
 from graphfw.nn.interface import HasForward, P, ResultT_co
@@ -49,10 +49,6 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
     Args:
         name: What to call the module instead of by its class, until it is part of another.
 
-    Attributes:
-        training: Whether calls from now on are for training, where `gf.training` does not say
-            no. Set by `train` and `eval`.
-
     >>> import graphfw as gf
     >>> class MLP(gf.nn.Module):
     ...     def __init__(self):
@@ -75,7 +71,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
     """
 
     _answers_as = "Module"
-    training: bool
+    _training: bool
     _children: dict[str, Module]
     _variables: dict[str, Variable]
     _parent: Module | None
@@ -90,7 +86,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""
         self = super().__new__(cls)
         self.__dict__.update(
-            training=True,
+            _training=True,
             _children={},
             _variables={},
             _parent=None,
@@ -222,8 +218,6 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
             if name in self._children or name in self._variables:
                 self._release(name)
         super().__setattr__(name, value)
-        if name == "training":
-            TrainingModes.changes += 1
 
     def __delattr__(self, name: str) -> None:
         self._release(name)
@@ -328,8 +322,8 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         names, a second call needs that.
 
         The argument `training=False` makes this call one for evaluation, as `gf.training(False)`
-        does a block. Where `forward` has a parameter `training` it gets the argument, and says
-        itself what follows.
+        does a block. Where `forward` has a parameter `training` it gets the mode of the call, also
+        of one that does not say it.
 
         Raises:
             ArgumentError: `forward` takes other arguments, or training is True after `eval`.
@@ -368,12 +362,10 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
 
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and in all submodules, for calls from now on; return the module."""
-        if not isinstance(mode, bool):
-            raise ArgumentError(
-                f"train: mode={mode!r} must be True or False", fix="write train() or eval()"
-            )
+        check_mode("train: mode", mode)
         for module in self.modules():
-            module.training = mode
+            module._training = mode
+        TrainingModes.changes += 1
         return self
 
     def eval(self) -> Self:
@@ -381,16 +373,19 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         return self.train(False)
 
     @property
-    def is_training(self) -> bool:
-        """Whether a call now is for training: where neither `gf.training` nor `eval` says no.
+    def training(self) -> bool:
+        """Whether a call now is for training: neither `gf.training` nor `eval` says no.
 
-        To be asked by a layer's `forward`, where the answer makes a difference.
+        A layer's `forward` asks, where the answer makes a difference. Assigning a bool is `train`
+        or `eval` of this module without its submodules.
         """
-        is_training = self.training and ambient.training_flag.get()
-        evaluated = ambient.evaluated.get()
-        if not is_training and evaluated is not None:
-            evaluated.append(self)
-        return is_training
+        return ambient.asks_for_training(self)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        check_mode("training", mode)
+        self._training = mode
+        TrainingModes.changes += 1
 
     # What it has.
 

@@ -374,7 +374,7 @@ class BatchNorm(Tracking):
         tensor = floats("BatchNorm", x)
         axis_index = self._axis_index(tensor)
         running = self._running()
-        if running is not None and not self.is_training:
+        if running is not None and not self.training:
             return self._normalised(tensor, *running, axis_index)
         others = tuple(axis for axis in range(tensor.ndim) if axis != axis_index)
         count = size_of(tensor.shape[axis] for axis in others)

@@ -120,8 +120,7 @@ class _Layer(Recurrent[StateT]):
         ends: list[State] = []
         for layer in range(self.num_layers):
             if layer:
-                drops = self.dropout > 0 and self.is_training
-                sequence = dropout(sequence, self.dropout, training=drops)
+                sequence = dropout(sequence, self.dropout)
             stacks = []
             for suffix in self._suffixes(layer):
                 w, number = self._weights(suffix), len(ends)

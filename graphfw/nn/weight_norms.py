@@ -226,7 +226,7 @@ class SpectralNorm(_Wrapper):
         matrix = _matrix(values, self.axis)
         u: Tensor = self.u
         v: Tensor = self.v
-        is_training = self.is_training
+        is_training = self.training
         if is_training:
             u, v = _iterated(stop_gradient(matrix), v, self.iterations, self.eps)
         norm = F.vecdot(u, matrix @ v)

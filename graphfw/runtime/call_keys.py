@@ -34,7 +34,7 @@ def call_key(
         return None, arrays
     key: list[Any] = [
         ambient.get_default_dtype(),
-        ambient.training_flag.get(),
+        ambient.is_for_training(),
         ambient.grad_enabled.get(),
         modes_key(),
         len(args),

@@ -71,7 +71,7 @@ def function(
     *,
     session: Session | None = None,
     executor: str | Executor | None = None,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Callable[[Callable[P, ResultT_co]], Function[P, ResultT_co]]: ...
 @explained
 def function(
@@ -80,7 +80,7 @@ def function(
     *,
     session: Session | None = None,
     executor: str | Executor | None = None,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Make a function of tensors a function of arrays: compiled, with NumPy arrays in and out.
 
@@ -105,7 +105,8 @@ def function(
             layers that `fn` uses, if these were made outside of graphs, or else one of its own,
             which is closed at exit.
         executor: The executor, as for `Session`; not with `session`.
-        seed: The seed of random numbers and initial values; not with `session`.
+        seed: The seed of random numbers and initial values; not with `session`. By default it comes
+            from `gf.set_seed`, and differs between functions.
 
     Raises:
         ArgumentError: `fn` can't be called, or `executor` or `seed` is given with a session. When
@@ -119,7 +120,7 @@ def function(
     >>> float(distance(np.array([0.0, 3.0]), np.array([4.0, 0.0])))
     5.0
     """
-    if session is not None and (executor is not None or seed != 0):
+    if session is not None and (executor is not None or seed is not None):
         raise ArgumentError(
             "function: the session has an executor and a seed of its own",
             fix="leave executor= and seed= out, or session=",
@@ -150,7 +151,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         fn: Callable[..., Any],
         session: Session | None,
         executor: str | Executor | None,
-        seed: int,
+        seed: int | None,
         options: Mapping[str, Any],
     ) -> None:
         if not callable(fn):
@@ -198,9 +199,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
     def _own_graph(self) -> ModelGraph:
         with _building:
             if self._graph is None:
-                seed = self._seed or None
-                own = ModelGraph(self._name, self._executor, seed, self._options)
-                own.own_seed = 0
+                own = ModelGraph(self._name, self._executor, self._seed, self._options)
                 own.functions.add(self)
                 self._closing = weakref.finalize(
                     self, close_or_release, weakref.ref(own), self._made.references, self._copied
@@ -364,7 +363,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         # What decides besides the arguments how the graph is built.
         context = (
             ambient.get_default_dtype().name,
-            ambient.training_flag.get(),
+            ambient.is_for_training(),
             ambient.grad_enabled.get(),
             modes_key(),
         )

@@ -56,7 +56,7 @@ class ModelSessions:
 
     def function(self, fn: Callable[..., Any]) -> Function:
         """Return a function of arrays, with the executor and the options of its layers."""
-        return Function(fn, None, None, 0, {})
+        return Function(fn, None, None, None, {})
 
 
 ModelGraph.runtime = ModelSessions()

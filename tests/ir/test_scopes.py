@@ -34,7 +34,7 @@ INTERNAL = {
         lambda: ambient.override(ambient.current_scope, "part"),
         ambient.current_scope.get,
     ),
-    "called": (lambda: called("outer", "part"), ambient.outer_scope.get),
+    "called": (lambda: called(None, "outer", "part"), ambient.outer_scope.get),
 }
 each_scope = pytest.mark.parametrize(("scope", "read"), SCOPES.values(), ids=SCOPES)
 reads = gf.get_default_executor

@@ -267,7 +267,7 @@ def test_a_model_for_a_folder(tmp_path):
         assert type(model) is models.Llama
         assert model.path == "lm"
         assert model.embedding.weight.dtype == gf.float64
-        assert not model.is_training
+        assert not model.training
         options = {"num_hidden_layers": 1, "rope_theta": 7.0}
         small = models.from_pretrained(tmp_path, options=options)
     assert (small.config.num_layers, small.config.rotary_base) == (1, 7.0)

@@ -94,7 +94,7 @@ def test_what_a_hook_makes_belongs_to_the_layer(graph: gf.Graph):
     model, flags = Model(), []
 
     def note(module: gf.nn.Module, args: Any, output: gf.Tensor) -> gf.Tensor:
-        flags.append(module.is_training)
+        flags.append(module.training)
         return gf.identity(output, name="seen")
 
     model.fc1.register_forward_hook(note)

@@ -292,14 +292,14 @@ def test_missing_forward():
 def test_train_and_eval():
     model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout()))
     inner = model[1][0]
-    assert inner.is_training
+    assert inner.training
     with gf.training(False):
-        assert not inner.is_training
+        assert not inner.training
         assert model.train() is model
-        assert not inner.is_training
-    assert inner.is_training
+        assert not inner.training
+    assert inner.training
     assert model.eval() is model
-    assert not inner.is_training
+    assert not inner.training
     x = gf.ones((3,))
     assert model(x) is x
     with pytest.raises(gf.ArgumentError, match="mode=None must be True or False"):

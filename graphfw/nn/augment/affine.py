@@ -83,7 +83,7 @@ def random_affine(
     is_finite = is_number(fill) and math.isfinite(fill)
     demand(is_finite, f"{what}: fill={fill!r} is no finite number", fix="use fill=0.0")
     moves = any(shifts) or (angles, factors, leans) != ((0, 0), (1, 1), (0, 0))
-    if not (moves and ambient.training_flag.get()):
+    if not (moves and ambient.asks_for_training()):
         return tensor
     *batch, channels, height, width = tensor.shape
     count = math.prod(batch)

@@ -77,7 +77,7 @@ def color_jitter(
     if changed:
         for_colours = [label for label in changed if label in ("saturation", "hue")]
         _demand_channels(what, tensor, (3,) if for_colours else (1, 3))
-    if not (changed and ambient.training_flag.get()):
+    if not (changed and ambient.asks_for_training()):
         return tensor
     colours = wide(tensor)
     fractions = draws(tensor.shape[:-3], 4, name)
@@ -109,7 +109,7 @@ def random_grayscale(x: TensorLike, /, *, p: float = 0.1, name: str | None = Non
     demand_floats("random_grayscale", tensor)
     _demand_channels("random_grayscale", tensor, (3,))
     demand_share("random_grayscale", "p", p)
-    if not ambient.training_flag.get():
+    if not ambient.asks_for_training():
         return tensor
     (fraction,) = draws(tensor.shape[:-3], 1, name)
     grey = converted(_grey(wide(tensor)), tensor.dtype)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from graphfw.errors import a_type
-from graphfw.ir import ambient
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.module import Module
 from graphfw.ops.composed import demand
@@ -58,8 +57,7 @@ class Augment(Module):
             x: The images.
             *others: The targets, for `mixup` and `cutmix`.
         """
-        with ambient.training(self.is_training):
-            return self.function(x, *others, *self.args, **self.options)
+        return self.function(x, *others, *self.args, **self.options)
 
     def extra_repr(self) -> str:
         """Return the text of the function and its arguments."""

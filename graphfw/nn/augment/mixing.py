@@ -51,7 +51,7 @@ def mixup(
     ((4, 3, 8, 8), (4, 3))
     """
     tensor, target = _pair("mixup", x, y, alpha)
-    if not ambient.training_flag.get():
+    if not ambient.asks_for_training():
         return tensor, target
     share, order = _shares(tensor, alpha, name)
     return _blend(tensor, order, share), _blend(target, order, share)
@@ -87,7 +87,7 @@ def cutmix(
     message = f"cutmix: images must be [N, C, H, W]; x has {counted(tensor.ndim, 'dim')}"
     fix = "flatten the dims of the batch: gf.reshape"
     demand(tensor.ndim == 4, message, {"x": tensor}, fix=fix, error=ShapeError)
-    if not ambient.training_flag.get():
+    if not ambient.asks_for_training():
         return tensor, target
     share, order = _shares(tensor, alpha, name)
     count, _, *size = tensor.shape

@@ -50,7 +50,7 @@ def random_flip(
     is_spatial = axis in (-1, -2, tensor.ndim - 1, tensor.ndim - 2)
     demand(is_spatial, message, {"x": tensor}, fix="use axis=-1; images are [*B, C, H, W]")
     demand_share("random_flip", "p", p)
-    if not ambient.training_flag.get():
+    if not ambient.asks_for_training():
         return tensor
     (fraction,) = draws(tensor.shape[:-3], 1, name)
     return F.where(over_images(fraction < p), F.flip(tensor, axis=axis), tensor)
@@ -96,7 +96,7 @@ def random_crop(
         widths = [(0, 0)] * (tensor.ndim - 2) + [(margin, margin) for margin in margins]
         tensor = F.pad(tensor, widths, mode=padding_mode)
     rooms = [_room(tensor, axis, n) for axis, n in zip((-2, -1), window, strict=True)]
-    if ambient.training_flag.get():
+    if ambient.asks_for_training():
         fractions = draws(tensor.shape[:-3], 2, name)
         starts = [
             # Below room + 1 also when rounded, for images of less than 2^24 rows.
@@ -186,7 +186,7 @@ def random_erasing(
     message = f"{what}: value={value!r} is no number that {tensor.dtype.name} has"
     demand(fits, message, {"x": tensor}, fix="use value=0")
     filling = scalar_like(what, value, tensor.dtype)
-    if not ambient.training_flag.get():
+    if not ambient.asks_for_training():
         return tensor
     chance, share, shape, down, across = draws(tensor.shape[:-3], 5, name)
     height, width = [converted(as_tensor(n), float32) for n in tensor.shape[-2:]]

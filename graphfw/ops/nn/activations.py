@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import DTypeError, ShapeError
+from graphfw.ir import ambient
 from graphfw.ir.build import emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import exact_div
@@ -433,7 +434,7 @@ def _total(powers: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 @public
 def dropout(
-    x: TensorLike, /, p: float = 0.5, *, training: bool = True, name: str | None = None
+    x: TensorLike, /, p: float = 0.5, *, training: bool | None = None, name: str | None = None
 ) -> Tensor:
     """Set elements to 0 with probability `p` and divide the others by 1 - p.  x: [*A] -> [*A]
 
@@ -442,7 +443,8 @@ def dropout(
     Args:
         x: Floats.
         p: The probability of being dropped, in [0, 1).
-        training: When False, x is returned as it is.
+        training: Whether to drop; else x is returned as it is. None for the mode of the call, which
+            `model(x, training=False)`, `eval` and `gf.training` set.
         name: The name of the random stream; see `graphfw.random`.
 
     Raises:
@@ -450,7 +452,7 @@ def dropout(
     """
     demand_probability("dropout", "p", p)
     tensor = floats("dropout", x)
-    if not training or p == 0:
+    if p == 0 or not (ambient.asks_for_training() if training is None else training):
         return tensor
     keep = random.bernoulli(1 - p, shape=tensor.shape, name=name)
     return where(keep, tensor / (1 - p), 0)

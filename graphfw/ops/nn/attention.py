@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from graphfw.errors import DTypeError, ShapeError, counted
+from graphfw.ir import ambient
 from graphfw.ir.build import emit_all
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import broadcast_batch, can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted, ruled
-from graphfw.ops.composed import demand, floats
+from graphfw.ops.composed import demand, demand_probability, floats
 from graphfw.ops.nn.attention_ops import Attention, masked_scores, score_factor
 
 __all__ = ["scaled_dot_product_attention"]
@@ -47,7 +48,7 @@ def scaled_dot_product_attention(
             Tk differ. May be joined with a mask.
         scale: The factor of the scores, 1 / sqrt(D) by default; a tensor may broadcast to the
             queries and have a gradient.
-        dropout: The fraction of the weights that are set to 0 (as `gf.dropout` does), for training.
+        dropout: In training, the fraction of the weights that are set to 0, as by `gf.dropout`.
 
     Raises:
         ShapeError: The shapes don't fit.
@@ -63,8 +64,9 @@ def scaled_dot_product_attention(
     name = "scaled_dot_product_attention"
     query, key, value = (floats(name, x) for x in promoted(name, q, k, v))
     _check_shapes(name, query, key, value)
+    demand_probability(name, "dropout", dropout)
     seen = () if mask is None else (_checked_mask(name, query, key, as_tensor(mask)),)
-    if dropout == 0:
+    if dropout == 0 or not ambient.asks_for_training():
         if isinstance(scale, Tensor):
             query, scale = query * scale, 1.0
         factor = None if scale is None else float(scale)
