@@ -11,6 +11,7 @@ from graphfw.errors import ArgumentError, a_type
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Update
+from graphfw.passes.short_products import sizes_to_know
 from graphfw.runtime.builds import FunctionGraph
 from graphfw.runtime.plan import Plan
 from graphfw.utils.nest import packer
@@ -42,6 +43,21 @@ class FunctionCall(NamedTuple):
     def sizes_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
         """Return the sizes at some indices."""
         return tuple([self.sizes[number] for number in numbers])
+
+    def sizes_to_know(self, build: TracedFunction) -> tuple[int, ...]:
+        """Return the indices of sizes with which a build would compile to faster code.
+
+        Of the first dim of arrays alone they are none: it is the batch's.
+        """
+        inner = {number for own in self.dims for number in own[1:]}
+        numbers = {
+            dim: number
+            for own, tensor in zip(self.dims, build.feeds, strict=True)
+            for number, dim in zip(own, tensor.shape, strict=True)
+            if number is not None and number in inner
+        }
+        sizes = {dim: self.sizes[number] for dim, number in numbers.items()}
+        return tuple(sorted([numbers[dim] for dim in sizes_to_know(build.graph, sizes)]))
 
     def lists_of_numbers(self) -> list[str]:
         """Return the names of arguments that are lists of numbers, perhaps in place of arrays."""

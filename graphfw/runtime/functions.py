@@ -91,7 +91,8 @@ def function(
     A build serves arrays of the same dtypes and ranks, with the same dims equal and the same dims 1
     (they broadcast), the same layers in training, and the same values of all other arguments, which
     must be hashable. It serves all sizes. Only if `fn` needs to know a size, because the dim meets
-    that of a weight or Python branches on it, the build serves that size of that dim.
+    that of a weight or Python branches on it, or a product has few columns and terms, the build
+    serves that size of that dim.
 
     Updates that `fn` makes take effect at each call, and so do its `gf.host_call`s. Variables that
     it makes are made once, and are the same in all builds. With tensors as arguments, or inside of
@@ -423,7 +424,9 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         """
         every = tuple(range(len(call.sizes)))
         try:
-            return self._attempt(call, ())
+            build = self._attempt(call, ())
+            fast = call.sizes_to_know(build) if len(self._ready) < _MANY_BUILDS else ()
+            return self._attempt(call, fast) if fast else build
         except Exception as error:
             if not every or is_of_handler(error):
                 raise

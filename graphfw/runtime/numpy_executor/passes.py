@@ -16,6 +16,7 @@ from graphfw.passes.integer_products import IntegerProductToReduction
 from graphfw.passes.low_bit_gemv import GemvToReduction
 from graphfw.passes.nest_concats import NestConcats
 from graphfw.passes.partial_sorts import SortToPartialSort
+from graphfw.passes.short_products import ShortProductToSum
 from graphfw.passes.signs_of_vectors import SignsOfVectors
 from graphfw.passes.sink_pooling import (
     FuseConvReluPool,
@@ -37,6 +38,7 @@ from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 _REWRITES = (
     GemvToReduction(),
     IntegerProductToReduction(),
+    ShortProductToSum(),
     ComplexProductToReal(),
     SortToPartialSort(),
     TopKToReductions(),
