@@ -31,13 +31,20 @@ _WORTH = 1 << 15
 """Bytes below which a new array costs no more than looking for an old one."""
 
 
-def _popped(past: deque[Array]) -> tuple[Array, int]:
-    """Return the newest array, and how many refer to it."""
+class _Memory(NamedTuple):
+    """Bytes that an output may be in, and where its first element is."""
+
+    array: Array
+    skip: int
+
+
+def _popped(past: deque[_Memory]) -> tuple[_Memory, int]:
+    """Return the newest memory, and how many refer to its bytes."""
     memory = past.pop()
-    return memory, sys.getrefcount(memory)
+    return memory, sys.getrefcount(memory.array)
 
 
-_UNSHARED = min(_popped(deque([np.empty(0)]))[1], 3)
+_UNSHARED = min(_popped(deque([_Memory(np.empty(0), 0)]))[1], 3)
 """The count that `_popped` returns where nobody else holds it; interpreters differ, 3 are the
 most. A debugger that looks into frames has one more, here, and would have arrays be used again
 later that somebody holds."""
@@ -53,7 +60,7 @@ class OutputPool:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
-        self._past: deque[Array] = deque(maxlen=_KEPT)
+        self._past: deque[_Memory] = deque(maxlen=_KEPT)
 
     def maker(self, shape: tuple[int, ...], nbytes: int) -> Callable[[], Array]:
         """Return a function that makes arrays of a shape, with any contents.
@@ -72,11 +79,13 @@ class OutputPool:
         """Return an array with any contents, in memory that was used before if there is any."""
         memory = self._unused(nbytes + ALIGNMENT)
         if memory is None:
-            memory = np.empty(_possible(nbytes + ALIGNMENT), np.uint8)
+            array = np.empty(_possible(nbytes + ALIGNMENT), np.uint8)
+            memory = _Memory(array, -array.ctypes.data % ALIGNMENT)
+            del array
         self._past.append(memory)
-        return _aligned(memory, nbytes, ALIGNMENT).view(self.dtype).reshape(shape)
+        return np.ndarray(shape, self.dtype, *memory)  # a third of the time of slices and views
 
-    def _unused(self, nbytes: int) -> Array | None:
+    def _unused(self, nbytes: int) -> _Memory | None:
         past = self._past
         for _ in range(len(past)):
             try:
@@ -84,7 +93,7 @@ class OutputPool:
             except IndexError:  # another thread was quicker
                 break
             # Views refer to the array that owns their memory, views of views too.
-            if references == _UNSHARED and memory.nbytes == nbytes:
+            if references == _UNSHARED and memory.array.nbytes == nbytes:
                 return memory
             past.appendleft(memory)
         return None
