@@ -317,33 +317,51 @@ class _Tile:
         return totals
 
     def _stores(self, totals: dict[str, str]) -> list[str]:
-        """Store whole vectors, or row by row where they are added to memory or masked."""
-        v, lanes, align = self.shape.vector, self.shape.lanes, self.shape.size
+        """Store vectors, masked at the end of rows; in a loop where they are added to memory."""
+        lanes, mask = self.shape.lanes, f"<{self.shape.lanes} x i1>"
         lines = [
             f"%whole = icmp sge i64 %columns, {self.vectors * lanes}",
-            "%added = select i1 %whole, i1 %more, i1 true",
-            "br i1 %added, label %rest, label %fresh",
-            "fresh:",
+            f"%cs.0 = insertelement <{lanes} x i64> poison, i64 %columns, i32 0",
+            f"%cs.1 = shufflevector <{lanes} x i64> %cs.0, <{lanes} x i64> poison, "
+            f"<{lanes} x i32> zeroinitializer",
         ]
+        lines += [
+            f"%kept{i} = icmp slt <{lanes} x i64> {iota('i64', lanes, i * lanes)}, %cs.1"
+            for i in range(self.vectors)
+        ]
+        lines += ["br i1 %more, label %rest, label %new", "new:"]
+        lines += ["br i1 %whole, label %fresh, label %masked"]
+        lines += ["fresh:", *self._stored(totals, "fresh", mask=""), "ret void"]
+        lines += ["masked:", *self._stored(totals, "masked", mask=mask), "ret void"]
+        return [*lines, "rest:", *self._rest(totals)]
+
+    def _stored(self, totals: dict[str, str], name: str, mask: str) -> list[str]:
+        """Store all rows, under the masks `%kept` where they have a type."""
+        v, align, lines = self.shape.vector, self.shape.size, []
         pointer = "%c"
         for row in range(self.rows):
             if row:
                 gap = "%cs"
                 if self.ragged:
                     # The last row is stored several times.
-                    gap = f"%gap{row}"
+                    gap = f"%gap{row}.{name}"
                     lines += [
-                        f"%in{row} = icmp slt i64 {row}, %rows",
-                        f"{gap} = select i1 %in{row}, i64 %cs, i64 0",
+                        f"%in{row}.{name} = icmp slt i64 {row}, %rows",
+                        f"{gap} = select i1 %in{row}.{name}, i64 %cs, i64 0",
                     ]
-                lines.append(f"%c{row} = getelementptr i8, ptr {pointer}, i64 {gap}")
-                pointer = f"%c{row}"
+                lines.append(f"%c{row}.{name} = getelementptr i8, ptr {pointer}, i64 {gap}")
+                pointer = f"%c{row}.{name}"
             for i in range(self.vectors):
-                lines += [
-                    f"%cp{row}.{i} = getelementptr {v}, ptr {pointer}, i64 {i}",
-                    f"store {v} {totals[f'{row}.{i}']}, ptr %cp{row}.{i}, align {align}",
-                ]
-        return [*lines, "ret void", "rest:", *self._rest(totals)]
+                total, to = totals[f"{row}.{i}"], f"%cp{row}.{i}.{name}"
+                lines.append(f"{to} = getelementptr {v}, ptr {pointer}, i64 {i}")
+                if mask:
+                    lines.append(
+                        f"call void @llvm.masked.store.{self.shape.suffix}.p0({v} {total}, "
+                        f"ptr {to}, i32 {align}, {mask} %kept{i})"
+                    )
+                else:
+                    lines.append(f"store {v} {total}, ptr {to}, align {align}")
+        return lines
 
     def _rest(self, totals: dict[str, str]) -> list[str]:
         """Store rows in a loop over sums in memory: code for each row would be most of it."""
@@ -355,18 +373,12 @@ class _Tile:
                 f"store {v} {totals[name]}, ptr %kp{name}",
             ]
         lines += [
-            f"%cs.0 = insertelement <{lanes} x i64> poison, i64 %columns, i32 0",
-            f"%cs.1 = shufflevector <{lanes} x i64> %cs.0, <{lanes} x i64> poison, "
-            f"<{lanes} x i32> zeroinitializer",
             f"%more.0 = insertelement {mask} poison, i1 %more, i32 0",
             f"%more.1 = shufflevector {mask} %more.0, {mask} poison, "
             f"<{lanes} x i32> zeroinitializer",
         ]
         for i in range(self.vectors):
-            lines += [
-                f"%kept{i} = icmp slt <{lanes} x i64> {iota('i64', lanes, i * lanes)}, %cs.1",
-                f"%there{i} = and {mask} %kept{i}, %more.1",
-            ]
+            lines.append(f"%there{i} = and {mask} %kept{i}, %more.1")
         many = str(self.rows)
         if self.ragged:
             many = "%row.many"
