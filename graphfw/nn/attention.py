@@ -9,6 +9,7 @@ import numpy as np
 
 from graphfw.errors import DTypeError, ShapeError, counted
 from graphfw.hints import calls
+from graphfw.ir import ambient
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -61,7 +62,8 @@ class MultiHeadAttention(Module):
         name: See `Module`.
 
     Attributes:
-        q_proj, k_proj, v_proj, out_proj: The `Linear` maps.
+        q_proj, k_proj, v_proj, out_proj: The `Linear` maps, or modules of the same sizes that were
+            assigned in their place.
 
     Raises:
         ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads or
@@ -180,9 +182,9 @@ class MultiHeadAttention(Module):
         values = keys if value is None else as_tensor(value)
         if cache is not None:
             self._check_cached(queries, cache, key is None and value is None)
-        q = self._projected(self.q_proj, queries, "embed_dim")
-        k = self._projected(self.k_proj, keys, "key_dim")
-        v = self._projected(self.v_proj, values, "value_dim")
+        q = self._projected(self.q_proj, queries, "embed_dim", self.num_heads)
+        k = self._projected(self.k_proj, keys, "key_dim", self.kv_heads)
+        v = self._projected(self.v_proj, values, "value_dim", self.kv_heads)
         if self.rotary_base is not None or self.rotary_frequencies is not None:
             at = None if cache is None else cache.positions(q.shape[-2])
             if at is not None and at.ndim > 1:
@@ -221,7 +223,9 @@ class MultiHeadAttention(Module):
             ShapeError: batch is no size, or start has another shape.
             DTypeError: dtype is not of floats, or start not of integers.
         """
-        kind = self.k_proj.weight.dtype if dtype is None else dtype
+        # What was assigned in the place of a `Linear` may have its weights anywhere.
+        held = [v.dtype for v in self.k_proj.variables() if v.dtype.is_floating]
+        kind = next(iter(held), ambient.get_default_dtype()) if dtype is None else dtype
         sizes = self.kv_heads, self._width
         return empty_cache("MultiHeadAttention", batch, max_length, *sizes, kind, start)
 
@@ -274,11 +278,11 @@ class MultiHeadAttention(Module):
         separate = [Renamed(name.replace(".", "_"), name) for name in weights]
         return [*separate, joined_biases]
 
-    def _projected(self, linear: Linear, x: Tensor, size: str) -> Tensor:
+    def _projected(self, linear: Module, x: Tensor, size: str, heads: int) -> Tensor:
         """Map what has the width that the argument `size` says, and split it."""
 
         def fix() -> str:
-            wanted = linear.in_features
+            wanted = getattr(self, size)
             found = x.shape[-1] if x.ndim else wanted
             if found == wanted or isinstance(found, Dim):
                 return ""
@@ -286,7 +290,7 @@ class MultiHeadAttention(Module):
             return f"{layer} receives {counted(found, 'feature')}: use {size}={found}"
 
         with explained(fix):
-            return self._split(linear(x), linear.out_features // self._width)
+            return self._split(linear(x), heads)
 
     def _rotated(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """Turn queries or keys by their positions.  x: [*B, heads, T, width] -> the same"""

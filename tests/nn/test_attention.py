@@ -209,3 +209,38 @@ def test_mistakes_of_grouped_queries():
     with pytest.raises(gf.ShapeError, match="the mask has 3 heads, not 4") as caught:
         layer(x, mask=gf.ones((2, 3, 3, 3), dtype=gf.bool))
     assert caught.value.fix.startswith("give a mask for each of the heads")
+
+
+class Wrapped(nn.Module):
+    """A layer of a user's, which has neither the weight nor the sizes of the one in it."""
+
+    def __init__(self, base, more):
+        self.base, self.more = base, more
+
+    def forward(self, x):
+        return self.base(x) + self.more(x)
+
+
+@pytest.mark.parametrize("name", ["q_proj", "k_proj", "v_proj", "out_proj"])
+def test_projections_may_be_other_modules(rng, name):
+    layer = nn.MultiHeadAttention(8, 4, causal=True, kv_heads=2, dtype="float16")
+    own = getattr(layer, name)
+    more = nn.Linear(8, own.out_features, bias=False, dtype="float16", weight_init=nn.init.zeros)
+    x = gf.asarray(rng.standard_normal((2, 3, 8), np.float32), dtype="float16")
+    expected = layer(x)
+    setattr(layer, name, Wrapped(own, more))
+    found, cached = layer(x), layer(x, cache=layer.init_cache(2, 5))[0]
+    with gf.Session(gf.current_graph()) as session:
+        expected, found, cached = session.run([expected, found, cached])
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(cached, expected, 1e-2, 1e-3)
+    with pytest.raises(gf.ShapeError) as caught:
+        layer(gf.ones((2, 3, 9), dtype="float16"))
+    if name in ("q_proj", "k_proj", "v_proj"):
+        assert caught.value.fix.startswith("MultiHeadAttention(")
+
+
+def test_the_cache_of_projections_without_weights_is_of_the_default_dtype():
+    layer = nn.MultiHeadAttention(8, 2, causal=True, kv_heads=2)
+    layer.k_proj = nn.Identity()
+    assert layer.init_cache(2, 5).keys.dtype is gf.float32
