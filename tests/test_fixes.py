@@ -18,7 +18,7 @@ FILES += [
     PACKAGE / "ir" / f"{name}.py"
     for name in ("ambient", "build", "concrete", "dtype", "graph", "literal", "shape", "tensor")
 ]
-FILES.append(PACKAGE / "ir" / "variable.py")
+FILES += [PACKAGE / "ir" / "in_place.py", PACKAGE / "ir" / "variable.py"]
 
 FIX_INDEX = {"require": 3, "Requirement": 2, "UnknownNameError": 2}
 """The index of the fix among the positional arguments, if it may be one."""

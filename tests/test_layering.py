@@ -126,6 +126,7 @@ RECURSIVE = {
             "evaluation",
             "functions",
             "graph",
+            "in_place",
             "model_graph",
             "numpy_calls",
             "operators",

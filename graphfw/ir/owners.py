@@ -23,5 +23,7 @@ def owners(owner: Graph, meant: Graph, what: str = "open is") -> str:
         meant: Where it is used.
         what: What the other graph is, as in "the session's is".
     """
+    if meant.succeeds(owner):
+        return f'it belongs to an earlier build of "{owner.name}"; each build makes its own tensors'
     other = "none is open" if meant.is_ambient else f"{what} {named(meant)}"
     return f"it belongs to {named(owner)}; {other}"

@@ -17,6 +17,7 @@ from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.in_place import NotInPlace
 from graphfw.ir.literal import Array
 from graphfw.ir.model_graph import ModelGraph, Origin, new_origin, variable_graph
 from graphfw.ir.op import SOURCE
@@ -55,7 +56,7 @@ INITIALIZERS["Filled"] = Filled
 _set = object.__setattr__
 
 
-class Variable(Tensor):
+class Variable(NotInPlace, Tensor):
     """A value that lives in the session from run to run: a weight, a counter, a running mean.
 
     It is a tensor: use it in expressions. Every read in a run sees the contents at the run's start;

@@ -56,15 +56,15 @@ def make_deferred(
             why=owners(own, here),
             fix=f"call it first inside `with` of its graph, or give {argument} as an int",
         )
-    held = dict(module._held_variables())
+    held, assigned = dict(module._held_variables()), {*vars(module)}
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     module._find_size(next(iter(given.values()), None))
     with own if isinstance(own, ModelGraph) else nullcontext():
         module._make(*deferred.options)
     vars(module)["_deferred"] = None
     now = dict(module._held_variables())
-    for attribute, variable in held.items():
-        if now.get(attribute) is not variable:
+    for attribute in [*held, *[one for one in now if one in assigned]]:
+        if now.get(attribute) is not held.get(attribute):
             raise ArgumentError(
                 f"{name}.{attribute} was assigned before the first call, which makes it",
                 fix=f"assign it after the call, or give {argument} as an int",

@@ -21,7 +21,13 @@ from graphfw.nn.interface import HasForward, P, ResultT_co
 from graphfw.nn.module_contents import ModuleContents
 from graphfw.nn.module_variables import ModuleVariables
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
-from graphfw.nn.registration import ModuleBase, ModuleType, checked_module, refuse_hidden
+from graphfw.nn.registration import (
+    ModuleBase,
+    ModuleType,
+    checked_module,
+    refuse_hidden,
+    refuse_loss,
+)
 from graphfw.nn.summary import ModuleSummary, summarised
 from graphfw.ops.composed import callback
 
@@ -216,6 +222,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
             if type(value) not in _ATOMS:
                 refuse_hidden(self, name, value)
             if name in self._children or name in self._variables:
+                refuse_loss(self, name, value)
                 self._release(name)
         super().__setattr__(name, value)
 

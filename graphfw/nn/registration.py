@@ -5,10 +5,14 @@ from __future__ import annotations
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from graphfw.errors import ArgumentError
+from graphfw.errors import ArgumentError, a_type
 from graphfw.hints.calls import FOREIGN, ExplainedType, raise_refusal, refuse_kinds
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
+from graphfw.ir.concrete import describe
+from graphfw.ir.graph import current_graph
+from graphfw.ir.in_place import change_of
+from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn.interface import ModuleInterface
 
@@ -78,6 +82,33 @@ def refuse_hidden(module: ModuleInterface, name: str, value: Any) -> None:
         if isinstance(item, CONTAINERS) and id(item) not in seen:
             seen.add(id(item))
             todo.extend(item.values() if isinstance(item, dict) else item)
+
+
+def refuse_loss(module: ModuleInterface, name: str, value: Any) -> None:
+    """See that nobody replaces a variable or a submodule by what is neither, but for None.
+
+    Raises:
+        ArgumentError: The module would lose it.
+    """
+    if value is None:
+        return
+    kind, new = type(module).__name__, a_type(value)
+    owner = "module" if current_graph().is_ambient else "self"
+    variable = module._variables.get(name)
+    if variable is not None:
+        raise ArgumentError(
+            f"{kind}.{name} is a Variable, which the module would lose for {new}",
+            operands=[describe(name, variable)],
+            fix=f"write {change_of(variable, f'{owner}.{name}', 'value')}; "
+            f"for another variable {owner}.{name} = gf.Variable(value)",
+        )
+    held = type(dict(module.named_children())[name]).__name__
+    fix = f"give the result another name, such as y = {owner}.{name}(x)"
+    if not isinstance(value, Tensor):
+        fix = f"assign a Module or None, or write `del {owner}.{name}` before"
+    raise ArgumentError(
+        f"{kind}.{name} is a {held}, which the module would lose for {new}", fix=fix
+    )
 
 
 def checked_module(owner: str, path: str, value: Any) -> Any:

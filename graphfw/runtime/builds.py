@@ -78,6 +78,12 @@ class FunctionGraph(Graph):
         twins: The variables of the session's graph that stand for variables of this one.
     """
 
+    elsewhere = (
+        "a tensor lasts for one build of a function: return it and pass it to the next call, or "
+        "keep it in a gf.Variable, by gf.update(variable, value)"
+    )
+    from_outside = "return it from the function, whose calls return arrays"
+
     def __init__(self, owner: object, name: str, main: Graph, made: MadeVariables) -> None:
         super().__init__(name, opset=main.opset)
         self.modes: TrainingModes = TrainingModes()
