@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def change_of(variable: Tensor, name: str, value: str) -> str:
-    """Return what to write where a variable is to have another value.
+    """Return the expression to write where a variable is to have another value.
 
     Args:
         variable: The variable.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from graphfw.errors import ArgumentError, a_type
@@ -99,32 +100,27 @@ class TracedFunction(NamedTuple):
     returned: Any
     results: list[Tensor | Update | None]
 
+    @property
+    def slots(self) -> list[int | None]:
+        """The index of each leaf among those that are tensors; None for the others."""
+        numbers = count()
+        return [next(numbers) if isinstance(leaf, Tensor) else None for leaf in self.results]
+
 
 class Ready(NamedTuple):
     """A build that can be run.
 
     Attributes:
-        plan: The plan of the results that are not None, then of effects and updates.
-        slots: For each leaf of the result its index among the values that the plan computes, or
-            None where it has no value; None where the leaves are the first values.
-        pack: Puts the leaves into the structure that the function returned.
+        plan: The plan, which returns what the function returned in its structure.
         modes: The modes of modules, training or evaluation, that it serves.
     """
 
     plan: Plan
-    slots: list[int | None] | None
-    pack: Callable[[Iterator[Any]], Any]
     modes: TrainingModes
 
     def is_joined(self) -> bool:
         """Return whether its session's variables belong to another session now."""
         return self.plan._runs.is_joined
-
-    def packed(self, values: Sequence[Any]) -> Any:
-        """Return the function's result, from the values that the plan has computed."""
-        if self.slots is None:
-            return self.pack(iter(values))
-        return self.pack(iter([None if slot is None else values[slot] for slot in self.slots]))
 
 
 def flatten(value: Any, name: str, leaves: list[tuple[str, Any]]) -> Hashable:

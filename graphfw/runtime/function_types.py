@@ -14,6 +14,8 @@ from graphfw.runtime.fetch_types import KeyT, ResultT_co
 if TYPE_CHECKING:  # defaults are in `typing` from Python 3.13 on
     from typing_extensions import ParamSpec
 
+    from graphfw.runtime.plan import Plan
+
     P = ParamSpec("P", default=...)
 else:
     from typing import ParamSpec
@@ -67,6 +69,28 @@ class TypedFunction(Generic[P, ResultT_co]):
         @overload
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[misc]  # they fit
+
+        @overload
+        def plan(self: TypedFunction[..., Tensor], *args: Any, **kwargs: Any) -> Plan[Array]: ...
+        @overload
+        def plan(
+            self: TypedFunction[..., tuple[Tensor, ...]], *args: Any, **kwargs: Any
+        ) -> Plan[tuple[Array, ...]]: ...
+        @overload
+        def plan(
+            self: TypedFunction[..., list[Tensor]], *args: Any, **kwargs: Any
+        ) -> Plan[list[Array]]: ...
+        @overload
+        def plan(
+            self: TypedFunction[..., dict[KeyT, Tensor]], *args: Any, **kwargs: Any
+        ) -> Plan[dict[KeyT, Array]]: ...
+        @overload
+        def plan(
+            self: TypedFunction[..., Update | None], *args: Any, **kwargs: Any
+        ) -> Plan[None]: ...
+        @overload
+        def plan(self, *args: Any, **kwargs: Any) -> Plan[Any]: ...
+        def plan(self, *args: Any, **kwargs: Any) -> Plan[Any]: ...
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...

@@ -236,7 +236,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         if known is not None and known[0].modes.hold() and (captured is None or captured.hold()):
             ready, sizes = known
             try:
-                return ready.packed(ready.plan._computed(arrays, sizes))
+                return ready.plan._packed(ready.plan._computed(arrays, sizes))
             except SessionError:
                 if not ready.is_joined():
                     raise
@@ -247,7 +247,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             ready = self._planned(call)
             fed, sizes = ready.plan._fed(call.arrays)
             try:
-                result = ready.packed(ready.plan._computed(fed, sizes))
+                result = ready.plan._packed(ready.plan._computed(fed, sizes))
                 break
             except SessionError:
                 if not ready.is_joined():
@@ -260,8 +260,28 @@ class Function(TypedFunction[P, ResultT_co], Answering):
     def _captured_hold(self) -> bool:
         return self._captured is None or self._captured.hold()
 
-    if not TYPE_CHECKING:  # which takes calls to be as `TypedFunction` declares them
+    if not TYPE_CHECKING:  # which takes these two to be as `TypedFunction` declares them
         __call__ = _run
+
+        def plan(self, *args: Any, **kwargs: Any) -> Plan:
+            """Return the `Plan` that a call with these arguments runs: to explain, measure, …
+
+            It takes the arrays by position, and returns what the function returns, with None for an
+            update. Arguments that are no arrays are those of this call.
+
+            Raises:
+                ArgumentError: There are tensors among the arguments, or a graph is open.
+
+            >>> import graphfw as gf
+            >>> import numpy as np
+            >>> double = gf.function(lambda x: x + x)
+            >>> double.plan(np.ones((2, 3))).cost((2, 3)).flops
+            6
+            >>> sums = gf.function(lambda x: {"rows": gf.sum(x, axis=1), "all": gf.sum(x)})
+            >>> sums.plan(np.ones((2, 3)))(np.ones((2, 3)))["rows"]
+            array([3., 3.])
+            """
+            return self._built_for("plan", args, kwargs).plan
 
     def _is_seen_whole(
         self, arrays: Sequence[Any], fed: Sequence[Any], kwargs: Mapping[str, Any]
@@ -275,22 +295,6 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             and all(type(a) is np.ndarray for a in fed)
             and [a.dtype for a in arrays] == [a.dtype for a in fed]
         )
-
-    def plan(self, *args: Any, **kwargs: Any) -> Plan:
-        """Return the `Plan` that a call with these arguments runs: to explain, measure, …
-
-        It takes the arrays by position, and returns the results in a list.
-
-        Raises:
-            ArgumentError: There are tensors among the arguments, or a graph is open.
-
-        >>> import graphfw as gf
-        >>> import numpy as np
-        >>> double = gf.function(lambda x: x + x)
-        >>> double.plan(np.ones((2, 3))).cost((2, 3)).flops
-        6
-        """
-        return self._built_for("plan", args, kwargs).plan
 
     def result_types(self, *args: Any, **kwargs: Any) -> Any:
         """Return the types of the results of a call with these arguments, and run nothing.
@@ -307,8 +311,8 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         >>> sums.result_types(np.ones((2, 3)))
         {'rows': float64[_size_0], 'all': float64[]}
         """
-        ready = self._built_for("result_types", args, kwargs)
-        return ready.packed([tensor.type for tensor in ready.plan.program.source.outputs])
+        plan = self._built_for("result_types", args, kwargs).plan
+        return plan._packed([tensor.type for tensor in plan.program.source.outputs])
 
     def _built_for(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ready:
         call = self._call(args, kwargs)
@@ -482,11 +486,8 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             [*fetches, *copies.happening()], [copies.tensor(t) for t in build.feeds]
         )
         plan.feed_names = tuple([t.name for t in build.feeds])  # builds after the first lose them
-        slots: list[int | None] = []
-        for leaf in build.results:
-            slots.append(len(slots) - slots.count(None) if isinstance(leaf, Tensor) else None)
-        in_order = None if None not in slots else slots
-        return Ready(plan, in_order, packer(build.returned), build.graph.modes)
+        plan._return_in(build.slots, packer(build.returned))
+        return Ready(plan, build.graph.modes)
 
     def _warn_of_many_builds(self, call: FunctionCall) -> None:
         """Say once that values of arguments lead to ever new builds."""

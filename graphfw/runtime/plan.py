@@ -74,10 +74,11 @@ class PlanCost(NamedTuple):
 
 @explained
 class Plan(Answering, Uncopied, Generic[ResultT_co]):
-    """A compiled run of a session, from `session.compile(fetches, feeds=[…])`.
+    """A compiled run, from `session.compile(fetches, feeds=[…])` or from `function.plan(…)`.
 
-    Call it with the feeds' values by position; it returns the fetches in their structure. It is
-    compiled once for all sizes of the symbolic dims, and may be called from many threads at once.
+    Call it with the feeds' values by position; it returns the fetches, or the function's result, in
+    their structure. It is compiled once for all sizes of the symbolic dims, and may be called from
+    many threads at once.
 
     Attributes:
         program: What the executor runs.
@@ -105,13 +106,24 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
         self._unsettled = runs.state.unsettled
         self._timeout = timeout
         self._run = run
-        self._slots = tuple(slots)
-        self._pack = pack
+        self._return_in(slots, pack)
         self._sizes: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
-        self._returns_first = pack is next and self._slots == (0,)
         # An array of the feed's dtype is taken as it is.
         dtypes = [t.dtype.dtype if self._executor.is_host else None for t in program.feeds]
         self._taken = [*enumerate(dtypes)]
+
+    def _return_in(self, slots: Sequence[int | None], pack: Callable[[Iterator[Any]], Any]) -> None:
+        """Set the structure of results.
+
+        Args:
+            slots: For each leaf its index among the values that are computed, which come in order;
+                None for one without a value.
+            pack: Puts the leaves into the structure.
+        """
+        self._slots = tuple(slots)
+        self._pack = pack
+        self._are_in_order = None not in self._slots
+        self._returns_first = pack is next and self._slots == (0,)
 
     def __call__(
         self, *arrays: Any, host: bool = False, timeout: float | None = None, **unknown: Never
@@ -151,7 +163,7 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
         if host:
             found = self._executor.to_hosts(found)
             self._unsettled.settle()
-        result: ResultT_co = found[0] if self._returns_first else self._packed(found)
+        result: ResultT_co = self._packed(found)
         return result
 
     def checked(self, *arrays: Any) -> list[Any]:
@@ -219,6 +231,11 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
         return ", ".join([name or str(tensor.type) for name, tensor in named]) or "nothing"
 
     def _packed(self, fetched: Sequence[Any]) -> Any:
+        """Return the result, from the values of the fetched tensors."""
+        if self._returns_first:
+            return fetched[0]
+        if self._are_in_order:
+            return self._pack(iter(fetched))
         return self._pack(iter([None if s is None else fetched[s] for s in self._slots]))
 
     def cost(self, *shapes: ShapeOrSizes) -> PlanCost:

@@ -138,6 +138,8 @@ def check_functions() -> None:
     assert_type(distance(data, data, squared=True), Array)
     assert_type(halves(data), tuple[Array, ...])
     assert_type(Counter().double(data), Array)
+    assert_type(distance.plan(data, data), gf.Plan[Array])
+    assert_type(halves.plan(data)(data), tuple[Array, ...])
     assert_type(Counter.double.session, gf.Session)
     assert "sqrt" in distance.plan(data, data).explain()
     assert distance.session.seed == 0
