@@ -23,6 +23,10 @@ from graphfw.loc import capture
 def update(variable: Variable, value: Any) -> Update:
     """Say that a variable gets a new value at the end of each run that fetches this update.
 
+    A call of a `gf.function` makes all updates of the function. In a graph, an update that a
+    module's `forward` makes and does not return is part of what `minimize` returns for losses that
+    depend on the result of the call.
+
     In a branch it gets it if the branch is taken. In a loop each iteration reads what the
     one before has given it; the last value is that of the run.
 

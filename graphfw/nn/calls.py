@@ -13,7 +13,7 @@ from graphfw.ir import ambient
 from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Variable
+from graphfw.ir.variable import Update, Variable
 from graphfw.loc import capture
 from graphfw.nn import outside
 from graphfw.nn.checks import called
@@ -72,13 +72,36 @@ def _computed(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, An
     """Return the result of `forward` and of the hooks, and tell it to who watches the calls."""
     if module._deferred is not None:
         make_deferred(module, module._deferred, args, kwargs)
+    graph = current_graph()
+    updates = len(graph.updates)
     result = module.forward(*args, **kwargs)
     if module._forward_hooks:
         result = hooked(module, args, kwargs, result)
+    if len(graph.updates) > updates:
+        _carry(graph, graph.updates[updates:], result)
     watcher = ambient.call_watcher.get()
     if watcher is not None:
         watcher(module, result)
     return result
+
+
+def _carry(graph: Graph, updates: Sequence[Update], result: Any) -> None:
+    """Have what minimises a loss that a result is part of make updates, too.
+
+    Updates that are part of the result are left to the caller. A function makes all in each call.
+
+    Args:
+        graph: The graph.
+        updates: Those that `forward` has made.
+        result: What it returned.
+    """
+    if graph.root.modes is not None:
+        return
+    leaves = [*nest.leaves(result)]
+    known = {id(update) for update, _ in graph.carried} | set(map(id, leaves))
+    anchors = [one for one in leaves if isinstance(one, Tensor)]
+    new = [update for update in updates if id(update) not in known]
+    graph.carried += [(update, anchor) for update in new for anchor in anchors]
 
 
 def signature_of(module: ModuleInterface) -> inspect.Signature:

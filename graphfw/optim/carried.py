@@ -20,7 +20,8 @@ def layer_updates(loss: Tensor) -> Update:
 
     It is part of what `minimize(loss)` and `apply_gradients(pairs, loss=loss)` return. Fetch it by
     itself in runs that compute gradients and make no step, as when those of several batches are
-    summed. Without such layers it changes nothing.
+    summed. Without such layers it changes nothing. In a graph it includes what the `forward` of
+    other modules updates by `gf.update`.
 
     Args:
         loss: A tensor: the layers are those that it depends on, where they were called for
@@ -67,9 +68,7 @@ def carried_pairs(loss: Tensor) -> list[tuple[Variable, Tensor]]:
     values: dict[Variable, Tensor] = {}
     carried = loss.graph.carried
     above = set(ancestors([loss])) if carried else set()
-    for update, anchor in carried:
-        if anchor.node not in above:
-            continue
+    for update in dict.fromkeys([update for update, anchor in carried if anchor.node in above]):
         # Of a body, several updates have one result.
         pairs = [(v, value) for v, value in update.pairs if values.get(v) is not value]
         read = [(loss.graph.standing_for(v), values[v]) for v, _ in pairs if v in values]

@@ -95,6 +95,14 @@ class FunctionGraph(Graph):
         self._listed = set(self.variables)
         self.twins: dict[Variable, Variable] = {}
 
+    def own_updates(self) -> list[Update]:
+        """Return the updates that each call makes.
+
+        Those that layers carry along belong to the step that trains the layers.
+        """
+        carried = {update for update, _ in self.carried}
+        return [update for update in self.updates if update not in carried]
+
     def reads(self, tensor: Tensor) -> bool:
         if tensor.graph is self._main or self._joins(tensor):
             return True
@@ -176,11 +184,7 @@ class Copies:
         return [weakref.ref(tensor) for tensor in first if not isinstance(tensor, Variable)]
 
     def happening(self) -> list[Tensor | Update]:
-        """Return the effects and updates of each call, whether or not they are returned.
-
-        Updates that layers carry along belong to the step that trains the layers.
-        """
-        carried = {update for update, _ in self._build.carried}
+        """Return the effects and updates of each call, whether or not they are returned."""
         effects = {
             self._tensors[node][0]: None
             for node in self._build.nodes
@@ -189,7 +193,7 @@ class Copies:
             and not any(nested(node.op.values))  # what is in a body happens as the body says
         }
         effects.update(dict.fromkeys(map(self.tensor, self._build.effects)))
-        return [*effects, *[new for old, new in self._updates.items() if old not in carried]]
+        return [*effects, *[self._updates[update] for update in self._build.own_updates()]]
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return this graph's tensor for one of the build."""

@@ -28,12 +28,12 @@ def warn_of_frozen_statistics(graph: Graph, updates: Iterable[Update]) -> None:
     """
     if not graph.carried:
         return
-    carried = {update for update, _ in graph.carried}
+    own = [*updates]
+    carried = {update for update, _ in graph.carried}.difference(own)
     moved = {v for update in graph.updates if update not in carried for v, _ in update.pairs}
     waiting = [(u, t.node) for u, t in graph.carried if moved.isdisjoint([v for v, _ in u.pairs])]
     if not waiting:
         return
-    own = [update for update in updates if update not in carried]
     committed = set(ancestors([value for update in own for _, value in update.pairs]))
     made = [ys for found, ys in graph.gradients if any(t.node in committed for t in found)]
     trained: set[Node] = set()

@@ -475,7 +475,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
     def _compiled(self, build: TracedFunction) -> Ready:
         """Copy what has been built to the session's graph, and compile it there."""
         session = self.session
-        warn_of_frozen_statistics(build.graph, build.graph.updates)
+        warn_of_frozen_statistics(build.graph, build.graph.own_updates())
         if isinstance(session.graph, ModelGraph):
             session.graph.drop_released()
         with forks.uncut():
