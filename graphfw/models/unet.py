@@ -63,8 +63,8 @@ class UNetBlock(nn.Module):
         )
         self.projection = None
         if embedding_dim is not None:
-            size = checked_size("UNetBlock", "embedding_dim", embedding_dim)
-            self.projection = nn.Linear(size, out_channels)
+            self._embedding_dim = checked_size("UNetBlock", "embedding_dim", embedding_dim)
+            self.projection = nn.Linear(self._embedding_dim, out_channels)
         self.conv2 = ConvNormActivation(
             out_channels, out_channels, activation=activation, norm_layer=norm_layer
         )
@@ -81,15 +81,15 @@ class UNetBlock(nn.Module):
         y: Tensor = self.conv1(x)
         check_embedding("UNetBlock", self.projection is not None, embedding)
         if self.projection is not None and embedding is not None:
-            vectors = self._checked(as_tensor(embedding), self.projection.in_features)
+            vectors = self._checked(as_tensor(embedding))
             shift = self.projection(activated(self.activation, vectors))
             y = y + F.expand_dims(shift, axis=(2, 3))
         result: Tensor = self.conv2(y)
         return result
 
-    def _checked(self, embedding: Tensor, size: int | None) -> Tensor:
+    def _checked(self, embedding: Tensor) -> Tensor:
         """Return vectors of the size that the projection takes, one for each image."""
-        shape = embedding.shape
+        shape, size = embedding.shape, self._embedding_dim
         message = f"UNetBlock: embedding is {shape_text(shape)}, and must be [N, {size}]"
         fix = "reshape it: gf.reshape(embedding, (N, -1))"
         if embedding.ndim == 1:
@@ -193,6 +193,7 @@ class UNetUp(nn.Module):
     ) -> None:
         super().__init__(name=name)
         self.conv = nn.Conv2d(in_channels, out_channels, 3, padding=1)
+        self._in_channels, self._out_channels = in_channels, out_channels
         sizes = 2 * out_channels, out_channels, embedding_dim
         self.block = UNetBlock(*sizes, activation, norm_layer)
 
@@ -209,9 +210,9 @@ class UNetUp(nn.Module):
         small, large = as_tensor(x), as_tensor(skip)
         check_rank("UNetUp", 2, small)
         check_rank("UNetUp", 2, large)
-        found, wanted = large.shape[1], self.conv.out_channels
+        found, wanted = large.shape[1], self._out_channels
         message = f"UNetUp: skip has {counted(found, 'channel')}, not {wanted}"
-        fix = f"use UNetUp({self.conv.in_channels}, {found})"
+        fix = f"use UNetUp({self._in_channels}, {found})"
         demand(found == wanted, message, {"skip": large}, fix=fix, error=ShapeError)
         enlarged = F.resize(
             small,

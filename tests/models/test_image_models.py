@@ -366,3 +366,21 @@ def test_symbolic_sizes(name, size):
     with gf.Session(g) as session:
         found, expected = session.run([symbolic, fixed], {x: images(2, 3, *size)})
     np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
+
+
+def test_layers_of_a_unet_may_be_other_modules():
+    class Wrapped(gf.nn.Module):
+        def __init__(self, base):
+            self.base = base
+
+        def forward(self, x):
+            return self.base(x)
+
+    with gf.Graph() as graph:
+        up = models.UNetUp(8, 4, embedding_dim=6)
+        arguments = gf.ones((2, 8, 4, 4)), gf.ones((2, 4, 8, 8)), gf.ones((2, 6))
+        expected = up(*arguments)
+        up.conv, up.block.projection = Wrapped(up.conv), Wrapped(up.block.projection)
+        found = up(*arguments)
+    with gf.Session(graph) as session:
+        np.testing.assert_array_equal(*session.run([found, expected]))
