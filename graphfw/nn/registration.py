@@ -13,7 +13,7 @@ from graphfw.ir.concrete import describe
 from graphfw.ir.graph import current_graph
 from graphfw.ir.in_place import change_of
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Variable
+from graphfw.ir.variable import Update, Variable
 from graphfw.nn.interface import ModuleInterface
 
 CONTAINERS = (list, tuple, set, frozenset, dict)
@@ -96,11 +96,16 @@ def refuse_loss(module: ModuleInterface, name: str, value: Any) -> None:
     owner = "module" if current_graph().is_ambient else "self"
     variable = module._variables.get(name)
     if variable is not None:
+        fix = (
+            f"write {change_of(variable, f'{owner}.{name}', 'value')}; "
+            f"for another variable {owner}.{name} = gf.Variable(value)"
+        )
+        if isinstance(value, Update):
+            fix = f"write gf.update({owner}.{name}, value) by itself: the variable stays the same"
         raise ArgumentError(
             f"{kind}.{name} is a Variable, which the module would lose for {new}",
             operands=[describe(name, variable)],
-            fix=f"write {change_of(variable, f'{owner}.{name}', 'value')}; "
-            f"for another variable {owner}.{name} = gf.Variable(value)",
+            fix=fix,
         )
     held = type(dict(module.named_children())[name]).__name__
     fix = f"give the result another name, such as y = {owner}.{name}(x)"

@@ -55,33 +55,14 @@ class Captured:
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._names: list[_Name] = []
         self._enclosed: list[_Enclosed] = []
-        todo: list[Any] = [fn]
-        module = ""
-        seen: set[FunctionType] = set()
-        while todo:
-            found = todo.pop()
-            while isinstance(found, functools.partial):
-                found = found.func
-            namespaces = [_attributes(getattr(found, "__self__", None))]
-            found = getattr(found, "__func__", found)
-            if not isinstance(found, FunctionType) or found in seen:
+        for scope, name in names_of(fn):
+            value = value_of(scope, name)
+            if not _is_guarded(value):
                 continue
-            if seen and found.__module__ != module:  # a library's
-                continue
-            module = found.__module__
-            seen.add(found)
-            for variable in found.__closure__ or ():
-                value = _contents(variable)
-                if _is_guarded(value):
-                    self._enclosed.append(_Enclosed(variable, _reference(value)))
-                    todo.append(value)
-            namespaces.append(found.__globals__)
-            for name in dict.fromkeys(_global_names(found.__code__)):
-                for namespace in namespaces:
-                    value = namespace.get(name)
-                    if _is_guarded(value):
-                        self._names.append(_Name(namespace, name, _reference(value)))
-                        todo.append(value)
+            if isinstance(scope, CellType):
+                self._enclosed.append(_Enclosed(scope, _reference(value)))
+            else:
+                self._names.append(_Name(scope, name, _reference(value)))
 
     @classmethod
     def of(cls, fn: Callable[..., Any]) -> Captured | None:
@@ -95,18 +76,61 @@ class Captured:
             if namespace.get(name) is not value():
                 return False
         for variable, value in self._enclosed:
-            if _contents(variable) is not value():
+            if value_of(variable) is not value():
                 return False
         return True
 
     def has_other_state(self) -> bool:
         """Return whether a name stands for another layer, variable or optimiser than before."""
         now = [(n.namespace.get(n.name), n.value()) for n in self._names]
-        now += [(_contents(c.variable), c.value()) for c in self._enclosed]
+        now += [(value_of(c.variable), c.value()) for c in self._enclosed]
         return any(
             new is not old and not (isinstance(new, _FUNCTIONS) and isinstance(old, _FUNCTIONS))
             for new, old in now
         )
+
+
+def names_of(fn: Callable[..., Any]) -> Iterator[tuple[Mapping[str, Any] | CellType, str]]:
+    """Yield the names that a function, and functions it calls, find objects by.
+
+    Each comes after the globals or attributes that have it, or the cell of an enclosing function.
+    """
+    todo: list[Any] = [fn]
+    module = ""
+    seen: set[FunctionType] = set()
+    while todo:
+        found = todo.pop()
+        while isinstance(found, functools.partial):
+            found = found.func
+        namespaces = [_attributes(getattr(found, "__self__", None))]
+        found = getattr(found, "__func__", found)
+        if not isinstance(found, FunctionType) or found in seen:
+            continue
+        if seen and found.__module__ != module:  # a library's
+            continue
+        module = found.__module__
+        seen.add(found)
+        namespaces.append(found.__globals__)
+        names = dict.fromkeys(_global_names(found.__code__))
+        scopes: list[tuple[Mapping[str, Any] | CellType, str]] = []
+        scopes += zip(found.__closure__ or (), found.__code__.co_freevars, strict=True)
+        scopes += [(namespace, name) for name in names for namespace in namespaces]
+        for scope, name in scopes:
+            value = value_of(scope, name)
+            if value is not None:
+                yield scope, name
+            if _is_guarded(value):
+                todo.append(value)
+
+
+def value_of(scope: Mapping[str, Any] | CellType, name: str = "") -> Any:
+    """Return the object that a name stands for; None where there is none."""
+    if isinstance(scope, CellType):
+        try:
+            return scope.cell_contents
+        except ValueError:  # it is empty
+            return None
+    return scope.get(name)
 
 
 def _is_guarded(value: Any) -> bool:
@@ -116,13 +140,6 @@ def _is_guarded(value: Any) -> bool:
 def _attributes(owner: object) -> Mapping[str, Any]:
     """Return the attributes of a method's object; none of a module, which tracks its changes."""
     return {} if isinstance(owner, Answering) else getattr(owner, "__dict__", {})
-
-
-def _contents(variable: CellType) -> Any:
-    try:
-        return variable.cell_contents
-    except ValueError:  # it is empty
-        return None
 
 
 def _reference(value: Any) -> Callable[[], Any]:

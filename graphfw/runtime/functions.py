@@ -45,6 +45,7 @@ from graphfw.runtime.function_calls import (
     static_key,
 )
 from graphfw.runtime.function_types import P, TypedFunction
+from graphfw.runtime.lost_variables import keeping_variables
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import flat_results, warn_of_large_constants
@@ -111,7 +112,7 @@ def function(
 
     Raises:
         ArgumentError: `fn` can't be called, or `executor` or `seed` is given with a session. When
-            called: an argument is neither an array nor hashable, a result no tensor.
+            called: an argument is neither array nor hashable, a result no tensor, a variable lost.
 
     >>> import graphfw as gf
     >>> import numpy as np
@@ -408,7 +409,8 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         return None
 
     def _built(self, call: FunctionCall) -> Ready:
-        build = self._traced(call)
+        with keeping_variables(self.fn, self._name, call.bound.arguments):
+            build = self._traced(call)
         warn_of_large_constants(build.graph, self._warned)
         ready = self._compiled(build)
         if self._captured is None:

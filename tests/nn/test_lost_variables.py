@@ -77,6 +77,17 @@ def test_a_new_value_of_a_variable_in_forward():
     assert caught.value.fix.startswith("write session[module.mean] = value")
 
 
+def test_an_update_that_is_assigned():
+    class Following(Centre):
+        def forward(self, x):
+            self.mean = gf.update(self.mean, gf.mean(x, axis=0))
+            return x - self.mean
+
+    with pytest.raises(gf.ArgumentError, match=r"Following\.mean .* for an Update") as caught:
+        Following()(X)
+    assert "write gf.update(self.mean, value) by itself" in caught.value.fix
+
+
 def test_a_result_in_the_place_of_a_submodule():
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -145,3 +156,118 @@ def test_a_tensor_of_an_earlier_build():
         with pytest.raises(gf.GraphError, match="outside the graph") as caught:
             _ = layer.state + 1
         assert caught.value.fix.startswith("return it from the function")
+
+
+# Names that a function assigns.
+
+total = gf.Variable(1.0)
+
+
+def test_a_global_variable_that_a_function_assigns():
+    global total  # the mistake
+    variable = total
+
+    @gf.function
+    def step(x):
+        global total  # the mistake
+        total = total + x
+        return total
+
+    try:
+        with pytest.raises(gf.ArgumentError, match=r"step assigns a tensor to total, ") as caught:
+            step(np.float32(2))
+        assert caught.value.at.function == "step"
+        assert "write gf.update(total, value), which each call does" in caught.value.fix
+    finally:
+        total = variable
+
+
+def test_an_enclosed_variable_that_a_function_assigns():
+    weight = gf.Variable(np.ones(2))
+
+    @gf.function
+    def step(x):
+        nonlocal weight
+        loss = gf.sum(x * weight)
+        weight = weight - 0.1 * gf.grad(loss, weight)
+        return loss
+
+    with pytest.raises(gf.ArgumentError, match="assigns a tensor to weight, which is a Variable"):
+        step(X)
+
+
+class Net:
+    """A class of the user's, with parameters of which graphfw does not know."""
+
+    def __init__(self) -> None:
+        self.weight = gf.Variable(np.ones(2))
+        self.layers = [{"bias": gf.Variable(0.0)}, (gf.Variable(1.0),)]
+
+    @gf.function
+    def attribute(self, x):
+        self.weight = self.weight - 0.1 * gf.mean(x, axis=0)
+        return self.weight
+
+    @gf.function
+    def item(self, x):
+        self.layers[0]["bias"] = self.layers[0]["bias"] + gf.mean(x)
+        return x + self.layers[0]["bias"]
+
+    @gf.function
+    def shorter(self, x):
+        del self.layers[1]
+        return x + self.layers.pop()["bias"]
+
+
+@pytest.mark.parametrize(
+    ("method", "expression"), [("attribute", "self.weight"), ("item", "self.layers[0]['bias']")]
+)
+def test_a_variable_in_an_object_or_a_container(method, expression):
+    with pytest.raises(gf.ArgumentError) as caught:
+        getattr(Net(), method)(X)
+    summary = f"Net.{method} assigns a tensor to {expression}, which is a Variable"
+    assert caught.value.summary == summary
+    assert caught.value.fix == f"write gf.update({expression}, value), which each call does"
+    assert caught.value.at.function == method
+
+
+def test_variables_that_a_function_takes_out_of_a_list():
+    net = Net()
+    np.testing.assert_array_equal(net.shorter(X), X)
+    assert net.layers == []
+
+
+def test_a_dict_of_parameters():
+    params = {"w": gf.Variable(np.ones(2)), "self": None, "data": [0] * 5000}
+    params["self"] = params
+
+    @gf.function
+    def rebinding(x):
+        gradients = gf.grad(gf.sum(x * params["w"]), [params["w"]])
+        params["w"] = params["w"] - 0.1 * gradients[0]
+        return x
+
+    @gf.function
+    def train(x):
+        loss = gf.sum(x * params["w"])
+        gf.update(params["w"], params["w"] - 0.1 * gf.grad(loss, params["w"]))
+        return loss
+
+    assert train(X) > train(X)
+    with pytest.raises(gf.ArgumentError, match=r"rebinding assigns a tensor to params\['w'\]"):
+        rebinding(X)
+
+
+def test_names_that_a_function_may_assign():
+    weight, latest, made = gf.Variable(np.ones(2)), None, None
+
+    @gf.function
+    def step(x):
+        nonlocal latest, made, weight
+        latest = x * weight
+        made = made or gf.Variable(1.0)
+        weight = gf.Variable(np.zeros(2)) if weight is made else weight
+        return latest + made
+
+    np.testing.assert_array_equal(step(X), X + 1)
+    np.testing.assert_array_equal(step(X), X + 1)
