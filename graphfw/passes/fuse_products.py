@@ -202,9 +202,13 @@ def _needed(
     while todo:
         for read in clusters.reads[todo.pop()]:
             source = read.root.node
-            if read.root in live or source in cone or source in more or source not in inside:
+            if read.root not in live and source not in inside:
                 continue
-            if read.axes is None or not _can_move(clusters, source, node):
+            if read.axes is None:  # it reads other elements, such as those of a slice
+                return None
+            if read.root in live or source in cone or source in more:
+                continue
+            if not _can_move(clusters, source, node):
                 return None
             more[source] = None
             todo.append(source)
