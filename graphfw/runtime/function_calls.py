@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import count
@@ -60,6 +62,15 @@ class FunctionCall(NamedTuple):
         sizes = {dim: self.sizes[number] for dim, number in numbers.items()}
         return tuple(sorted([numbers[dim] for dim in sizes_to_know(build.graph, sizes)]))
 
+    def symbols(self) -> dict[int, str]:
+        """Return names for symbolic dims by the index of the size: `x_0` for dim 0 of `x`."""
+        found: dict[int, str] = {}
+        for name, own in zip(self.names, self.dims, strict=True):
+            for axis, number in enumerate(own):
+                if number is not None:
+                    found.setdefault(number, f"{_word(name)}_{axis}")
+        return found
+
     def lists_of_numbers(self) -> list[str]:
         """Return the names of arguments that are lists of numbers, perhaps in place of arrays."""
         arguments = self.bound.arguments.items()
@@ -74,6 +85,13 @@ class FunctionCall(NamedTuple):
         for name, value in arguments.items():
             bound.arguments[name] = packer(value)(values)
         return fn(*bound.args, **bound.kwargs)
+
+
+def _word(name: str) -> str:
+    """Return the name of an argument, or of an array in it, as the start of a symbol's name."""
+    is_word = name.isidentifier() and unicodedata.is_normalized("NFKC", name)
+    word = name if is_word else re.sub(r"\W", "_", name, flags=re.ASCII)  # as of the key "a b"
+    return word.lstrip("_") or "size"
 
 
 def _is_numbers(value: object) -> bool:

@@ -310,7 +310,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         >>> import numpy as np
         >>> sums = gf.function(lambda x: {"rows": gf.sum(x, axis=1), "all": gf.sum(x)})
         >>> sums.result_types(np.ones((2, 3)))
-        {'rows': float64[_size_0], 'all': float64[]}
+        {'rows': float64[_x_0], 'all': float64[]}
         """
         plan = self._built_for("result_types", args, kwargs).plan
         return plan._packed([tensor.type for tensor in plan.program.source.outputs])
@@ -452,8 +452,9 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         """Call the Python function with placeholders, of known sizes at the indices `fixed`."""
         graph = FunctionGraph(self._identity, self._name, self._main(), self._made)
         with graph, ambient.override(ambient.current_scope, ""):
+            hints = call.symbols()
             dims: dict[int, DimLike] = {
-                number: size if number in fixed else graph.fresh_symbol(f"size_{number}")
+                number: size if number in fixed else graph.fresh_symbol(hints[number])
                 for number, size in enumerate(call.sizes)
             }
             feeds = [
