@@ -55,6 +55,7 @@ from graphfw.errors import (
     UnknownNameError,
     VerifyError,
 )
+from graphfw.hints.names import hints_for_internal as _hints_for_internal
 from graphfw.hints.names import hints_for_module as _hints_for_module
 from graphfw.ir.ambient import (
     default_dtype,
@@ -287,3 +288,5 @@ else:
         return importlib.import_module(f"graphfw.{name}") if is_module else None
 
     __getattr__, __dir__ = _hints_for_module("gf", __name__, __all__, _lazy)
+    _hints_for_internal("gf.transforms", "graphfw.transforms")
+    _hints_for_internal("gf.utils", "graphfw.utils")

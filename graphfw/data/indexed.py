@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar, overload
 import numpy as np
 
 from graphfw.errors import ArgumentError
+from graphfw.hints.names import Answering
 
 T = TypeVar("T")
 
@@ -17,9 +18,10 @@ ENDLESS = 1 << 53
 """Datasets without an end say that they have the largest length, or a fraction of it in batches."""
 
 
-class Indexed(Sequence[T]):
+class Indexed(Sequence[T], Answering):
     """A sequence that makes its items by number."""
 
+    _answers_as = "Batches"
     _items: ClassVar[str]
     """The noun of its items, for errors."""
 

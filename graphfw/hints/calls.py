@@ -24,8 +24,8 @@ from graphfw.hints.foreign_arguments import (
     MISPLACED,
     SYNONYMS,
     USES,
-    why_left_out,
 )
+from graphfw.hints.foreign_left_out import why_left_out
 from graphfw.hints.kinds import LONGEST, is_own, misfits
 from graphfw.hints.public import path_of
 from graphfw.hints.written import Written, call_at
@@ -150,6 +150,7 @@ def refuse_mismatch(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
+        signature = _signature_of_calls(function) or signature
         written = _as_written(function, name, args, kwargs)
         callee = written.callee if written else path_of(name, function) or name
         positional, keywords = _arguments(written, args, kwargs, signature)
@@ -158,8 +159,19 @@ def refuse_mismatch(
         of = [_owner(owner, written)] if is_method else []
         fix = in_other_form(name, [*of, *positional], keywords)
         fix = fix or correction(callee, signature, positional, keywords)
-        use = USES.get(name, "") if fix.startswith("its arguments are") else ""
+        use = USES.get(name) or USES.get(path_of(name, function), "")
+        use = use if fix.startswith("its arguments are") else ""
         raise CallError(f"{name}: {mismatch}", fix="; ".join(filter(None, [fix, use]))) from None
+
+
+def _signature_of_calls(function: Callable[..., Any]) -> Signature | None:
+    """Return the signature of a model's calls, whose `forward` failed: it has `training` as well.
+
+    None for other functions.
+    """
+    called = getattr(function, "__self__", None)
+    found: Signature | None = getattr(called, "__signature__", None)
+    return found if _name_of(function) == "forward" else None
 
 
 def in_other_form(
@@ -208,13 +220,15 @@ def correction(
         positional: What it was given.
         keywords: The same.
     """
-    attempt = _Correction(signature)
+    name = callee.rpartition(".")[2]
+    attempt = _Correction(signature, name)
     line = attempt.line(callee, positional, keywords)
     if line:
         return "; ".join([line, *attempt.reasons])
     listed = shown_arguments(signature)
     known = list(signature.parameters)
-    near = [did_you_mean(k, known, 0.6) for k in keywords if k not in known and not why_left_out(k)]
+    unknown = [k for k in keywords if k not in known and not why_left_out(k, name)]
+    near = [did_you_mean(k, known, 0.6) for k in unknown]
     return "; ".join([*attempt.reasons, *filter(None, near[:1])] or [listed])
 
 
@@ -227,9 +241,10 @@ def shown_arguments(signature: Signature) -> str:
 class _Correction:
     """One attempt to make arguments fit a signature."""
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, name: str) -> None:
         parameters = signature.parameters.values()
         self.signature = signature
+        self.name = name
         self.slots = [p for p in parameters if p.kind in _BY_POSITION]
         self.named = [p for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
         self.takes_any_number = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters)
@@ -345,9 +360,10 @@ class _Correction:
             taken = {**self.by_slot, **self.by_name, **{k: "" for k in keywords if k != name}}
             wanted = [name, *SYNONYMS.get(name, ())]
             own = next((n for n in wanted if n in known and n not in taken), "")
-            if not own and why_left_out(name):
+            why = "" if own else why_left_out(name, self.name)
+            if why:
                 device = executor_for(argument.value) if isinstance(argument.value, str) else ""
-                why = device if name == "device" and device else why_left_out(name)
+                why = device if name == "device" and device else why
                 self.reasons.append(f"without {name}=: {why}")
                 continue
             if not own:

@@ -74,6 +74,19 @@ dtype(x): x.astype(dtype)
 """
 """The expressions to write for values that can't be set."""
 
+OPTIMIZER_SET_TEXTS = """
+make it with lr=rate, where rate = gf.Variable(1e-3, trainable=False): rate.assign(1e-4) changes it
+    lr learning_rate
+make another optimiser, with {name}=…
+    *
+"""
+"""Texts for options of an optimiser that are set; `*` stands for any other."""
+
+CONFIG_SET_TEXTS = """
+write config = dataclasses.replace(config, {name}=…), before the model is made
+    *
+"""
+
 TENSOR_TEXTS = """
 write gf.grad(loss, xs), or optimizer.minimize(loss)
     backward grad grad_fn retain_grad retains_grad register_hook
@@ -81,7 +94,9 @@ write gf.grad(loss, xs), or optimizer.minimize(loss)
 gradients exist for every tensor: gf.grad(loss, [x]); model.freeze() keeps variables from training
     is_leaf requires_grad requires_grad_
 leave it out: tensors don't change, so none needs a copy
-    clone copy base data
+    clone copy base
+leave it out: tensors don't change; write x.numpy() for an array, and variable.assign(array)
+    data
 tensors have no strides and no order in memory: leave it out
     contiguous dim_order grad_dtype new_empty_strided output_nr volatile is_set_to to_dense
     to_mkldnn to_padded_tensor dense_dim is_mkldnn is_nested map2_ module_load reinforce
@@ -222,11 +237,12 @@ write gf.optim.Adam(lr, clip_norm=…): options are fields, and the state is var
     from_config get_config set_weights add_variable add_variable_from_reference
     add_optimizer_variables assign assign_add assign_sub OptimizerPostHook OptimizerPreHook
     profile_hook_step update_step
-write minimize(loss, [{"parameters": …, "lr": …}, …])
+groups go to minimize(loss, [{"parameters": …, "lr": …}]); a rate that changes is a gf.Variable
     param_groups add_param_group
 leave it out: the state is made when the optimiser is first used
     init
-the state is variables, optimizer.variables: session.save(path) has them
+its state is variables, optimizer.variables, which train_step.session.save(path) has
+    save load
     state state_dict load_state_dict register_state_dict_post_hook register_state_dict_pre_hook
     register_load_state_dict_post_hook register_load_state_dict_pre_hook save_own_variables
     load_own_variables
@@ -265,7 +281,7 @@ write session.graph
 write session.compile(fetches, feeds=[…]), whose plan is called with arrays
     make_callable partial_run partial_run_setup
 write session.compile(fetches, feeds=[…]).profile(*arrays)
-    end_profiling get_profiling_start_time_ns get_tuning_results set_tuning_results
+    profile end_profiling get_profiling_start_time_ns get_tuning_results set_tuning_results
 write await asyncio.to_thread(session.run, fetches, feeds)
     run_async
 leave it out: arrays on the executor's device are taken as they are, and results stay there
@@ -366,6 +382,16 @@ write f(*arrays)
     call forward
 write f.plan(*arrays)
     lower trace compile get_concrete_function
+write f.plan(*arrays).profile(*arrays)
+    profile
+write print(f.plan(*arrays).explain()); a plan has cost, memory and source, too
+    explain cost cost_analysis memory source
+write f.session.save(path), and f.session.restore(path)
+    save load restore
+write f.session.state_dict()
+    state_dict
+write f.session.graph.variables
+    variables parameters
 write gf.eval_shape
     eval_shape
 write print(f)

@@ -209,8 +209,6 @@ gf.random.randint: integers
 # Optimisers and their options.
 gf.optim.LossScale: GradScaler
 gf.optim.ReduceOnPlateau: ReduceLROnPlateau
-gf.optim.clip_by_global_norm: clip_grad_norm_ clip_grad_norm
-gf.optim.clip_by_value: clip_grad_value_
 gf.optim.schedules.constant: constant_schedule ConstantLR
 gf.optim.schedules.cosine: CosineAnnealingLR cosine_decay_schedule CosineDecay
     warmup_cosine_decay_schedule

@@ -96,7 +96,7 @@ def misfits(
 
 def is_own(function: Callable[..., Any]) -> bool:
     """Return whether a function is graphfw's, or an object that is called."""
-    return getattr(function, "__module__", "").startswith("graphfw.")
+    return (getattr(function, "__module__", None) or "").startswith("graphfw.")
 
 
 @lru_cache(maxsize=1024)

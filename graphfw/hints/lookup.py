@@ -59,12 +59,21 @@ def look_up(name: str, owner: str = "gf") -> Answer:
     if owner != "Tensor" and not owner.startswith("gf"):  # functions are no methods of the others
         return Answer()
     found = (
-        _by_name(tables, name, owner) or _by_rule(tables, name, owner) or _by_letters(name, owner)
+        _by_name(tables, name, owner)
+        or _by_rule(tables, name, owner)
+        or _by_letters(tables, name, owner)
     )
     if not found:
         fitting = (t for pattern, t in tables.PATTERNS.items() if fnmatchcase(name, pattern))
         found = Answer(text=next(fitting, ""))
     return found
+
+
+def look_up_within(name: str, module: str, owner: str) -> Answer:
+    """Return the answer to a name in a module that an owner does not have: `functional.relu`."""
+    tables: Any = import_module("graphfw.hints.tables")
+    calls, texts = tables.OF_OWNERS.get(f"{owner}.{module}", ({}, {}))
+    return look_up(name, f"{owner}.{module}" if name in calls or name in texts else owner)
 
 
 def beyond(name: str, owner: str) -> str:
@@ -120,11 +129,23 @@ def _by_rule(tables: Any, name: str, owner: str) -> Answer:
     return Answer()
 
 
-def _by_letters(name: str, owner: str) -> Answer:
+def _by_letters(tables: Any, name: str, owner: str) -> Answer:
     """Look a name up whatever its capital letters and underscores."""
-    same = name.lower().replace("_", "")
-    spelt = (f"{p}.{n}" for p, n in _seen_from(owner) if n.lower().replace("_", "") == same)
-    return Answer(target=next(spelt, ""))
+    same = _letters(name)
+    spelt = next((f"{p}.{n}" for p, n in _seen_from(owner) if _letters(n) == same), "")
+    if spelt:
+        return Answer(target=spelt)
+    foreign = (*tables.RENAMED, *tables.CALLS, *tables.TEXTS)
+    meant = next((n for n in foreign if len(n) > _FEW and _letters(n) == same), "")
+    return _by_name(tables, meant, owner) if meant else Answer()
+
+
+_FEW = 6
+"""Letters of a name which may be another word in other capitals."""
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 @functools.cache

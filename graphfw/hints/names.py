@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from graphfw.errors import CallError, UnknownImportError, UnknownNameError, a_type, did_you_mean
 from graphfw.hints import public
-from graphfw.hints.calls import correction, in_other_form, shown_arguments
+from graphfw.hints.calls import ExplainedType, correction, in_other_form, shown_arguments
 from graphfw.hints.expressions import Argument, filled, plain
-from graphfw.hints.foreign_arguments import USES, why_left_out
-from graphfw.hints.lookup import Answer, beyond, look_up
-from graphfw.hints.written import Written, attribute_of, call_around, call_at
+from graphfw.hints.foreign_arguments import USES
+from graphfw.hints.foreign_left_out import why_left_out
+from graphfw.hints.lookup import Answer, beyond, look_up, look_up_within
+from graphfw.hints.written import Written, attribute_of, call_around, call_at, name_after
 from graphfw.loc import user_frame
 
 
@@ -42,25 +43,49 @@ def hints_for_module(
             return found
         if name.startswith("_"):  # Python looks for many of these, which nobody writes
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-        how, summary = _looked_up(sys._getframe(1)), f"{path} has no name {name!r}"
-        written = _call(call_around) if how in _WRITTEN else None
-
-        def find_fix() -> str:
-            answer = look_up(name, path)
-            near = "" if answer else did_you_mean(name, names, 0.7)
-            known = "; ".join(filter(None, [near, beyond(name, path)]))
-            return _fix(answer, written) or known or f"see dir({path})"
-
-        if how != "IMPORT_FROM":
-            raise UnknownNameError(summary, name, find_fix)
-        raised = UnknownImportError(summary, fix=find_fix())
-        raised.name = name
-        raise raised
+        _raise_missing(path, names, name, sys._getframe(1))
 
     def directory() -> list[str]:
         return sorted(names)
 
     return getattribute, directory
+
+
+def hints_for_internal(path: str, module: str) -> None:
+    """Let a module of the package's own answer for another framework's: `gf.utils.data`."""
+
+    def getattribute(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+        _raise_missing(path, (), name, sys._getframe(1))
+
+    vars(sys.modules[module])["__getattr__"] = getattribute
+
+
+def _raise_missing(path: str, names: Sequence[str], name: str, asking: FrameType) -> NoReturn:
+    """Raise the error of a name that a module does not have, for the frame that asks for it."""
+    how, summary = _looked_up(asking), f"{path} has no name {name!r}"
+    frame = user_frame() if how in _WRITTEN else None
+    written = call_around(frame) if frame else None
+    within = name_after(frame) if frame else ""
+    called = call_around(frame, f".{within}") if frame and within else None
+
+    def find_fix() -> str:
+        answer = look_up(name, path)
+        near = "" if answer else did_you_mean(name, names, 0.7)
+        # `gf.functional.relu` asks for `functional`, and means `relu`.
+        if within and name.islower() and not near:
+            inner = look_up_within(within, name, path)
+            if inner:
+                return _fix(inner, called)
+        known = "; ".join(filter(None, [near, beyond(name, path)]))
+        return _fix(answer, written) or known or f"see dir({path if names else 'gf'})"
+
+    if how != "IMPORT_FROM":
+        raise UnknownNameError(summary, name, find_fix)
+    raised = UnknownImportError(summary, fix=find_fix())
+    raised.name = name
+    raise raised
 
 
 def _hide_submodules(module: str, names: Sequence[str]) -> dict[str, ModuleType]:
@@ -105,6 +130,11 @@ Kind = Literal[
     "Plan",
     "Report",
     "Function",
+    "Config",
+    "Trainer",
+    "Training",
+    "Checkpoints",
+    "Batches",
 ]
 """The kinds of objects for whose attributes there are tables."""
 
@@ -150,12 +180,56 @@ def raise_unknown(owner: object, kind: Kind, name: str) -> NoReturn:
     raise UnknownNameError(f"{a_type(owner)} has no attribute {name!r}", name, find_fix)
 
 
-def raise_unset(name: str) -> NoReturn:
-    """Raise the error of a value of a tensor that is set: `x.shape = (3, 4)`."""
+class UnchangingType(ExplainedType):
+    """The class of `Unchanging`, whose methods stay where a frozen dataclass writes its own."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if name not in ("__setattr__", "__delattr__"):
+            super().__setattr__(name, value)
+
+
+class Unchanging(Answering, metaclass=UnchangingType):
+    """A base of frozen dataclasses: who sets a field is told what to write instead.
+
+    A subclass that is no dataclass may have further attributes.
+    """
+
+    if not TYPE_CHECKING:  # which knows dataclasses that are frozen
+
+        def __setattr__(self, name, value):
+            _refuse_change(self, name)
+            object.__setattr__(self, name, value)
+
+        def __delattr__(self, name):
+            _refuse_change(self, name)
+            object.__delattr__(self, name)
+
+
+def _refuse_change(owner: Any, name: str) -> None:
+    """Raise the error of a frozen dataclass that is changed."""
+    if "__dataclass_fields__" in vars(type(owner)) or name in owner.__dataclass_fields__:
+        raise_unset(owner, owner._answers_as, name)
+
+
+def raise_unset(owner: object, kind: Kind, name: str) -> NoReturn:
+    """Raise the error of an attribute that is set and can't be: `x.shape = (3, 4)`.
+
+    Args:
+        owner: The object.
+        kind: What it is, for the tables.
+        name: The attribute's name.
+    """
     tables: Any = import_module("graphfw.hints.tables")
     of = attribute_of(frame, name) if (frame := user_frame()) else ""
-    fix = _expression(tables.SET.get(name, ()), Written("", (of or "x",), ()))
-    raise UnknownNameError(f"tensors don't change: {name} can't be set", name, lambda: fix)
+    calls, texts = tables.SET[kind]
+    fix = _expression(calls.get(name, ()), Written("", (of or "x",), ())) or texts.get(name, "")
+    options = [n for n in getattr(owner, "__dataclass_fields__", ()) if not n.startswith("_")]
+    if not fix and name in options:
+        fix = texts["*"].format(name=name)
+    elif not fix:
+        fix = did_you_mean(name, options)
+    who = "tensors don't change" if kind == "Tensor" else f"{a_type(owner)} doesn't change"
+    raise UnknownNameError(f"{who}: {name} can't be set", name, lambda: fix)
 
 
 def raise_not_called(name: str) -> NoReturn:

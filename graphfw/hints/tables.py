@@ -1,9 +1,9 @@
 """The tables of other frameworks' names, read: loaded by the first error that needs them.
 
 `foreign_names.py` says what is called otherwise, `foreign_calls.py` what is written as an
-expression, `foreign_texts.py` and `foreign_training.py` what to do where there is neither;
-`foreign_methods.py` has the same for methods and attributes of objects. `RULES` are ways in which
-whole families of names differ.
+expression, `foreign_texts.py`, `foreign_module_texts.py` and `foreign_training.py` what to do where
+there is neither; `foreign_methods.py` has the same for methods and attributes of objects. `RULES`
+are ways in which whole families of names differ.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from graphfw.hints import (
     foreign_distributions,
     foreign_forms,
     foreign_methods,
+    foreign_module_texts,
     foreign_names,
     foreign_texts,
     foreign_training,
@@ -74,9 +75,6 @@ FORMS = _calls(foreign_forms.FORMS)
 VALUES = _calls(foreign_methods.VALUE_CALLS)
 """Calls of attributes that are no methods here."""
 
-SET = _calls(foreign_methods.SET_CALLS)
-"""Expressions for values of tensors that are set."""
-
 ORDERS = {
     name: order.split()
     for names, _, order in [line.partition(": ") for line in _lines(foreign_arguments.ORDERS)]
@@ -91,7 +89,7 @@ def _patterns(texts: dict[str, str]) -> dict[str, str]:
 
 
 _OPTIM_CALLS = _calls(foreign_calls.OPTIM_CALLS)
-_OPTIM_TEXTS = _texts(foreign_texts.OPTIM_TEXTS)
+_OPTIM_TEXTS = _texts(foreign_module_texts.OPTIM_TEXTS)
 TEXTS = {
     **_OPTIM_TEXTS,
     **_texts(foreign_texts.TEXTS),
@@ -105,15 +103,23 @@ PATTERNS = _patterns(TEXTS)
 BEYOND = {"gf.special": "special", "gf.linalg": "linalg"}
 """SciPy's modules for what users look for in one of graphfw's that has no answer to it."""
 
+SET: dict[str, tuple[Calls, dict[str, str]]] = {
+    "Tensor": (_calls(foreign_methods.SET_CALLS), {}),
+    "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_SET_TEXTS)),
+    "Config": ({}, _texts(foreign_methods.CONFIG_SET_TEXTS)),
+}
+"""Calls and texts for attributes that are set, by the kind of objects; "*" stands for any."""
+
 OF_OWNERS: dict[str, tuple[Calls, dict[str, str]]] = {
-    "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
-    "gf.nn": (_calls(foreign_calls.NN_CALLS), _texts(foreign_texts.NN_TEXTS)),
+    "gf": ({}, _texts(foreign_module_texts.TOP_TEXTS)),
+    "gf.autograd": ({}, _texts(foreign_module_texts.AUTOGRAD_TEXTS)),
+    "gf.nn": (_calls(foreign_calls.NN_CALLS), _texts(foreign_module_texts.NN_TEXTS)),
     "gf.special": (_calls(foreign_calls.SPECIAL_CALLS), {}),
     "gf.fft": (_calls(foreign_calls.FFT_CALLS), {}),
-    "gf.onnx": ({}, _texts(foreign_texts.ONNX_TEXTS)),
-    "gf.random": (_calls(foreign_calls.RANDOM_CALLS), _texts(foreign_texts.RANDOM_TEXTS)),
-    "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), _texts(foreign_texts.LINALG_TEXTS)),
-    "gf.tree": ({}, _texts(foreign_texts.TREE_TEXTS)),
+    "gf.onnx": ({}, _texts(foreign_module_texts.ONNX_TEXTS)),
+    "gf.random": (_calls(foreign_calls.RANDOM_CALLS), _texts(foreign_module_texts.RANDOM_TEXTS)),
+    "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), _texts(foreign_module_texts.LINALG_TEXTS)),
+    "gf.tree": ({}, _texts(foreign_module_texts.TREE_TEXTS)),
     "gf.optim": (_OPTIM_CALLS, _OPTIM_TEXTS),
     "gf.optim.schedules": (_OPTIM_CALLS, {}),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
@@ -127,6 +133,10 @@ OF_OWNERS: dict[str, tuple[Calls, dict[str, str]]] = {
     "Plan": ({}, _texts(foreign_methods.PLAN_TEXTS)),
     "Report": ({}, _texts(foreign_methods.REPORT_TEXTS)),
     "Function": ({}, _texts(foreign_methods.FUNCTION_TEXTS)),
+    "Trainer": ({}, _texts(foreign_training.TRAINER_TEXTS)),
+    "Training": ({}, _texts(foreign_training.TRAINING_STATE_TEXTS)),
+    "Checkpoints": ({}, _texts(foreign_training.CHECKPOINTS_TEXTS)),
+    "Batches": ({}, _texts(foreign_training.BATCHES_TEXTS)),
 }
 """Calls and texts that go before all others in one module, or for one kind of objects."""
 

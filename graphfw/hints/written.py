@@ -30,27 +30,46 @@ def call_at(frame: FrameType) -> Written | None:
     return _parsed(frame.f_code, span) if span else None
 
 
-def call_around(frame: FrameType) -> Written | None:
-    """Return the call of the attribute that a frame looks up, as in `gf.cat(…)`; otherwise None."""
+def call_around(frame: FrameType, after: str = "") -> Written | None:
+    """Return the call of the attribute that a frame looks up, as in `gf.cat(…)`; otherwise None.
+
+    Args:
+        frame: The frame.
+        after: What follows the attribute in what is called: `.relu` in `gf.functional.relu(x)`.
+    """
     attribute = _range_at(frame)
     if attribute is None:
         return None
-    first, last, start, end = attribute
-    around = [
-        (line, stop)
-        for begin, line, column, stop in frame.f_code.co_positions()
-        if begin == first
-        and column == start
-        and line is not None
-        and stop is not None
-        and (line, stop) > (last, end)
-    ]
-    for line, stop in sorted(set(around)):
-        written = _parsed(frame.f_code, (first, line, start, stop))
+    for span in _ranges_around(frame.f_code, attribute):
+        written = _parsed(frame.f_code, span)
         if written is not None:
-            source = _source(frame.f_code, attribute)
+            source = _source(frame.f_code, attribute) + after
             return written if source == written.callee else None
     return None
+
+
+def name_after(frame: FrameType) -> str:
+    """Return the attribute of what a frame looks up: `relu` in `gf.functional.relu`; or ""."""
+    attribute = _range_at(frame)
+    if attribute is None:
+        return ""
+    source = _source(frame.f_code, attribute)
+    for span in _ranges_around(frame.f_code, attribute):
+        before, _, name = _source(frame.f_code, span).rpartition(".")
+        if before == source and name.isidentifier():
+            return name
+    return ""
+
+
+def _ranges_around(code: CodeType, attribute: Range) -> list[Range]:
+    """Return the ranges of the expressions that begin with an attribute, the shortest first."""
+    first, last, start, end = attribute
+    ends = {
+        (line, stop)
+        for begin, line, column, stop in code.co_positions()
+        if begin == first and column == start and line is not None and stop is not None
+    }
+    return [(first, line, start, stop) for line, stop in sorted(ends) if (line, stop) > (last, end)]
 
 
 def attribute_of(frame: FrameType, name: str) -> str:

@@ -246,7 +246,7 @@ class Tensor(UnsetTensor, Operators, CalledByNumPy):
                 object.__setattr__(self, name, value)
             except AttributeError:  # what others have, such as `requires_grad`, or a property
                 if hasattr(type(self), name):
-                    raise_unset(name)
+                    raise_unset(self, "Tensor", name)
                 raise_unknown(self, "Tensor", name)
 
     # Values, where there is one.

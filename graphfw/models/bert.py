@@ -35,7 +35,6 @@ _HEADS = {
 }
 
 
-@explained
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(ModelConfig):
     """The sizes and options of a `Bert`. The defaults are those of BERT base.

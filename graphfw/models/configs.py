@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from graphfw import nn
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean, first_line
+from graphfw.hints.names import Unchanging
 from graphfw.nn.checks import checked_size
 from graphfw.ops.composed import demand, demand_one_of, demand_probability
 
@@ -73,13 +74,14 @@ _ABSENT: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Unchanging):
     """The base of language models' configurations.
 
     Attributes:
         model_type: The word for the model in `config.json`.
     """
 
+    _answers_as = "Config"
     model_type: ClassVar[str]
     _fields: ClassVar[Mapping[str, str]]
     """The fields for transformers' options."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from graphfw import nn
-from graphfw.hints.calls import explained
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.models.configs import ModelConfig, activation_layer
@@ -16,7 +15,6 @@ from graphfw.nn.torch_rules import TorchRule, Transposed
 from graphfw.ops.args import TensorLike
 
 
-@explained
 @dataclass(frozen=True, kw_only=True)
 class GPT2Config(ModelConfig):
     """The sizes and options of a `GPT2`. The defaults are those of the smallest one.

@@ -10,7 +10,6 @@ import numpy as np
 
 from graphfw import nn
 from graphfw.errors import ArgumentError, a_type
-from graphfw.hints.calls import explained
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.models.configs import ModelConfig, activation_layer
@@ -20,7 +19,6 @@ from graphfw.ops.args import TensorLike
 from graphfw.ops.composed import demand
 
 
-@explained
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(ModelConfig):
     """The sizes and options of a `Llama`. The defaults are those of Llama 1 with 7B parameters.

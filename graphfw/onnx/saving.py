@@ -98,7 +98,9 @@ def save(
     """
     if not isinstance(graph, Graph):
         raise ArgumentError(
-            f"save: {a_type(graph)} is no Graph", fix="write gf.onnx.save(graph, fetches, path)"
+            f"save: {a_type(graph)} is no Graph",
+            fix="write gf.onnx.save(graph, fetches, path); of a model, with model.session.graph: "
+            "y = model(gf.placeholder(shape)), graph is model.session.graph, and session= as well",
         )
     target = _checked_path(path)
     metadata = graph.metadata if metadata is None else metadata

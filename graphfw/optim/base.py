@@ -9,9 +9,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from graphfw.errors import ArgumentError, GraphError, a_type
-from graphfw.hints.calls import ExplainedType, explained
+from graphfw.hints.calls import explained
 from graphfw.hints.kinds import is_own
-from graphfw.hints.names import Answering
+from graphfw.hints.names import Unchanging
 from graphfw.ir import ambient, concrete
 from graphfw.ir.build import admitted
 from graphfw.ir.dtype import float64
@@ -59,7 +59,7 @@ Groups: TypeAlias = "Sequence[tuple[Optimizer, list[Variable]]]"
 
 
 @dataclass(frozen=True, eq=False)
-class Optimizer(Answering, metaclass=ExplainedType):
+class Optimizer(Unchanging):
     """The base of optimisers: finds the parameters, differentiates, and collects the updates.
 
     An optimiser belongs to the first graph that it is used in. There it keeps the number of updates

@@ -12,13 +12,14 @@ from typing import Any
 
 from graphfw.errors import ArgumentError, CheckpointError
 from graphfw.hints.calls import explained
+from graphfw.hints.names import Answering
 from graphfw.runtime.session import Session
 
 _NAME = re.compile(r"step-(\d+)\.safetensors")
 
 
 @explained
-class Checkpoints:
+class Checkpoints(Answering):
     """The checkpoints of a training, in a folder: `step-00000100.safetensors` and so on.
 
     Args:
@@ -42,6 +43,8 @@ class Checkpoints:
     ['step-00000020.safetensors', 'step-00000030.safetensors']
     >>> folder.cleanup()
     """
+
+    _answers_as = "Checkpoints"
 
     def __init__(
         self, folder: str | os.PathLike[str], *, keep_last: int = 3, keep_best: bool = True

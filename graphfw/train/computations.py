@@ -222,7 +222,9 @@ def computation(
         if not (metrics is None and feeds is None and step is None):
             raise ArgumentError(
                 f"{what}: a function has its step, metrics and arguments, and others are given",
-                fix="pass the function, and neither step, metrics nor feeds",
+                fix="pass the function, and neither step, metrics nor feeds"
+                if trains
+                else "write gf.train.evaluate(function, data=batches)",
             )
         return FunctionMetrics(what, source, trains, taken)
     if not isinstance(source, (Session, Graph)):

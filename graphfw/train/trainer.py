@@ -22,9 +22,11 @@ from graphfw.errors import (
     ExecutionError,
     GraphfwError,
     a_type,
+    did_you_mean,
     first_line,
 )
 from graphfw.hints.calls import explained
+from graphfw.hints.names import Answering
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update
@@ -48,7 +50,7 @@ _OWN = ("step", "seconds", "waiting", "memory")
 
 
 @dataclass
-class Training:
+class Training(Answering):
     """The state of a training, and what `Trainer.fit` returns.
 
     Attributes:
@@ -61,6 +63,8 @@ class Training:
         ended_by: The reason of the end: "data" if the data ended, else "patience", "callback",
             "interrupt" or "nan".
     """
+
+    _answers_as = "Training"
 
     step: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
@@ -76,7 +80,7 @@ Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @explained
-class Trainer:
+class Trainer(Answering):
     """Makes training steps over data: a loop over `gf.data.feeds` that calls a plan or function.
 
     A training step is a `gf.function`, or an update in a session. A function makes the step and
@@ -146,6 +150,8 @@ class Trainer:
     >>> [report["step"] for report in result.history], result.ended_by
     ([100], 'data')
     """
+
+    _answers_as = "Trainer"
 
     def __init__(
         self,
@@ -227,12 +233,14 @@ class Trainer:
         Raises:
             ArgumentError: There is none.
         """
-        names = self._step.names
         evaluated = [] if self._evaluation is None else self._evaluation.names
-        if self._monitor not in {*names, *evaluated}:
+        names = list(dict.fromkeys([*evaluated, *self._step.names]))
+        if self._monitor not in names:
+            near = did_you_mean(self._monitor.removeprefix(EVALUATED), names)
+            there_are = f"the metrics are: {', '.join(names)}"
             raise ArgumentError(
                 f"Trainer: there is no metric {self._monitor!r} to monitor",
-                fix=f"choose one: monitor={next(iter(names), 'loss')!r}",
+                fix="; ".join(filter(None, [near, there_are])),
             )
 
     @property

@@ -446,7 +446,9 @@ def _missing(y: Tensor, x: Tensor, name: str, missing: Missing) -> Tensor:
             f"grad: {called} belongs to another graph than y",
             operands=operands,
             why=owners(x.graph.root, y.graph.root, "y's is"),
-            fix="ask for the gradient with respect to tensors of y's graph",
+            fix="ask for the gradient with respect to tensors of y's graph"
+            if not y.graph.is_ambient
+            else "compute y and its gradient in a function with @gf.function above it",
         )
     block = blocking(y, x)
     if block is None:

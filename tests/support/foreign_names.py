@@ -115,6 +115,16 @@ CLASSES = {
     "jax.jit": "Function",
     "jax.core.Jaxpr": "Graph",
     "onnx.GraphProto": "Graph",
+    "lightning.Trainer": "Trainer",
+    "transformers.Trainer": "Trainer",
+    "keras.callbacks.History": "Training",
+    "transformers.TrainOutput": "Training",
+    "lightning.callbacks.ModelCheckpoint": "Checkpoints",
+    "orbax.checkpoint.CheckpointManager": "Checkpoints",
+    "tensorflow.train.Checkpoint": "Checkpoints",
+    "tensorflow.train.CheckpointManager": "Checkpoints",
+    "torch.utils.data.DataLoader": "Batches",
+    "tensorflow.data.Dataset": "Batches",
 }
 """Classes of other frameworks, with graphfw's that stand in their place."""
 
@@ -208,6 +218,33 @@ LISTED = {
     "onnx.GraphProto": """
         SerializeToString doc_string initializer input metadata_props name node output
         quantization_annotation sparse_initializer value_info
+    """,
+    "lightning.Trainer": """
+        callback_metrics callbacks current_epoch fit fit_loop global_step logged_metrics
+        model optimizers predict save_checkpoint test validate
+    """,
+    "transformers.Trainer": """
+        add_callback callbacks create_optimizer evaluate lr_scheduler model optimizer
+        predict save_model save_state state train
+    """,
+    "keras.callbacks.History": "epoch history params",
+    "transformers.TrainOutput": "global_step metrics training_loss",
+    "lightning.callbacks.ModelCheckpoint": "best_model_path dirpath last_model_path",
+    "orbax.checkpoint.CheckpointManager": """
+        all_steps best_step close delete directory latest_step restore save should_save
+        wait_until_finished
+    """,
+    "tensorflow.train.Checkpoint": "read restore save write",
+    "tensorflow.train.CheckpointManager": """
+        checkpoints directory latest_checkpoint restore_or_initialize save
+    """,
+    "torch.utils.data.DataLoader": """
+        batch_sampler batch_size collate_fn dataset drop_last num_workers persistent_workers
+        pin_memory prefetch_factor sampler
+    """,
+    "tensorflow.data.Dataset": """
+        as_numpy_iterator batch cache concatenate filter interleave map padded_batch
+        prefetch repeat shard shuffle skip take unbatch zip
     """,
 }
 """Names that no package tells: of TensorFlow, which is large, and of objects without a class; and
