@@ -142,7 +142,8 @@ class FunctionFitting(Fitting):
             raise FeedError(
                 f"it has {counted(len(columns), 'array')}, and {self._name} takes "
                 f"{', '.join(self._named) or 'arrays by name'}",
-                fix="give, in this order: " + ", ".join(self._named)
+                fix=f"give, in this order: {', '.join(self._named)}; "
+                "of whole arrays, gf.data.batches((x, y), 32) makes batches"
                 if needed
                 else "make each batch a dict by the names of the parameters",
             )

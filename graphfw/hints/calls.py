@@ -234,7 +234,8 @@ def correction(
 
 def shown_arguments(signature: Signature) -> str:
     """List the arguments that a function takes."""
-    known = [p.name for p in signature.parameters.values() if p.kind not in _VARIADIC]
+    marks: dict[Any, str] = dict(zip(_VARIADIC, ("*", "**"), strict=True))
+    known = [f"{marks.get(p.kind, '')}{p.name}" for p in signature.parameters.values()]
     return f"its arguments are: {', '.join(known) or 'none'}"
 
 

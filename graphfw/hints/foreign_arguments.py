@@ -319,6 +319,8 @@ MultiStepLR: optimizer milestones gamma
 OneCycleLR: optimizer max_lr total_steps
 ReduceLROnPlateau: optimizer mode factor
 Reshape: target_shape
+accuracy_score f1_score jaccard_score precision_score r2_score recall_score: y_true y_pred
+roc_auc_score: y_true y_pred
 adagrad: learning_rate initial_accumulator_value eps
 cosine_onecycle_schedule: transition_steps peak_value pct_start div_factor
 ema: decay
@@ -377,6 +379,13 @@ MODES = {
 """The modes among them that only other frameworks have."""
 
 USES = {
+    **dict.fromkeys(
+        ("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"),
+        'axis_name is an axis of the mesh, as "data" of gf.distributed.Mesh(data=-1)',
+    ),
+    "Mesh": "name the axes: gf.distributed.Mesh(data=-1), or Mesh(data=2, model=4)",
+    "SimulatedMesh": "name the axes: gf.distributed.SimulatedMesh(data=4)",
+    "Trainer": "write a step with @gf.function above it, which has optimizer.minimize(loss) in it",
     "fit": 'write trainer.fit(gf.data.batches({"x": x, "y": y}, 32, seed=0, epochs=5))',
     "grad": "the gradient of a function is gf.grad(fn(x), x)",
     "value_and_grad": "of a function: gf.value_and_grad(fn(x), x)",

@@ -32,6 +32,8 @@ not in graphfw: transform another distribution, or write its log_prob as a funct
     wishart
 write gf.distributions.kl_divergence(p, q)
     kl
+write gf.distributions.Independent(gf.distributions.Normal(loc, scale), 1)
+    MultivariateNormalDiag
 all is in gf.distributions itself
     distribution utils transforms
 """

@@ -116,7 +116,15 @@ AdamW(lr=None, *, beta_1=0.9, beta_2, eps=None, weight_decay=None): \
 gf.optim.AdamW(lr, betas=(beta_1, beta_2), eps=eps, weight_decay=weight_decay)
 Adam(lr, beta1: number, beta2: number, eps=None): gf.optim.Adam(lr, betas=(beta1, beta2), eps=eps)
 
+apply_gradients(optimizer, grads, parameters): optimizer.apply_gradients(zip(grads, parameters))
+
+# Data.
+batches(x, y: tensor, size): gf.data.batches((x, y), size)
+
 # Distributions.
+Bernoulli(p): gf.distributions.Bernoulli(probs=p)
+Categorical(p): gf.distributions.Categorical(probs=p)
+OneHotCategorical(p): gf.distributions.OneHotCategorical(probs=p)
 Weibull(scale, k): gf.distributions.Weibull(concentration=k, scale=scale)
 Pareto(scale, k): gf.distributions.Pareto(concentration=k, scale=scale)
 Pareto(*, scale, alpha): gf.distributions.Pareto(concentration=alpha, scale=scale)

@@ -86,6 +86,7 @@ LEFT_OUT: dict[str, str] = {
     "memory_format": "tensors have no memory format",
     "memory_key_padding_mask": "write memory_mask=is_word[:, None, :], False for padding",
     "method": "sorting is stable, and the session chooses how",
+    "Trainer.mode": 'for mode="max" write maximize=True',
     "mode": "an index that is out of range is an error",
     "mu_dtype": "convert before: gf.astype(x, dtype)",
     "nb_epochs": "the data has them: gf.data.batches(data, 32, epochs=5)",

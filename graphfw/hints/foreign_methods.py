@@ -192,7 +192,7 @@ write module.name = gf.Variable(value, trainable=False): saved states have it, o
     register_buffer
 assign a gf.Variable to an attribute, with trainable=False for what is not trained
     register_parameter add_weight add_variable
-assign the module to an attribute, or write add_module(name, module)
+assign the module to an attribute, or write add_module(name, module); a Sequential has append
     register_module add pop
 write forward
     call build compute_output_shape
@@ -227,12 +227,16 @@ not in graphfw: sessions compute in 16 or 32 bits, gf.Session(g, precision=…)
 """
 
 OPTIMIZER_TEXTS = """
+write optimizer.minimize(loss) in a @gf.function, or apply_gradients(zip(grads, parameters))
+    update apply
 write optimizer.minimize(loss) in a @gf.function, or fetch it: session.run([loss, train], feeds)
-    step update apply register_step_post_hook register_step_pre_hook stateless_apply build
+    step register_step_post_hook register_step_pre_hook stateless_apply build
 leave it out: gradients are made in the graph, and kept nowhere
     zero_grad
 write gf.optim.LossScale(optimizer)
     scale_loss
+write optimizer.learning_rate(), a tensor to return or to fetch
+    get_lr get_last_lr
 write gf.optim.Adam(lr, clip_norm=…): options are fields, and the state is variables
     from_config get_config set_weights add_variable add_variable_from_reference
     add_optimizer_variables assign assign_add assign_sub OptimizerPostHook OptimizerPreHook
@@ -250,6 +254,15 @@ the number of updates is a variable: optimizer.variables[0]
     iterations
 write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
     finalize_variable_values exclude_from_weight_decay
+"""
+
+SCHEDULE_TEXTS = """
+leave it out: the optimiser counts its updates, and asks the schedule for the rate of each
+    step
+write optimizer.learning_rate(), a tensor to return or to fetch; of a number, schedule(number)
+    get_lr get_last_lr
+the state of a schedule is the number of updates, which is the optimiser's: session.save(path)
+    state_dict load_state_dict
 """
 
 SESSION_TEXTS = """

@@ -5,6 +5,11 @@ The forms are those of `foreign_texts`.
 
 from __future__ import annotations
 
+DISTRIBUTED_TEXTS = """
+write mesh = gf.distributed.Mesh(data=-1), with mesh.rank and mesh.size, and gf.Graph(mesh=mesh)
+    init initialize process_index process_count local_rank rank world_size is_initialized
+"""
+
 AUTOGRAD_TEXTS = """
 write @gf.custom_gradient above a function, which returns its result and the rule of its gradient
     Function
@@ -12,6 +17,8 @@ write @gf.custom_gradient above a function, which returns its result and the rul
 """Names of PyTorch's module `autograd` that graphfw has for something else."""
 
 TOP_TEXTS = """
+write print(model), or model.summary(("batch", 64)) with the shape of an input
+    summary
 write @gf.custom_gradient above a function, which returns its result and the rule of its gradient
     custom_vjp custom_jvp custom_derivatives
 write gf.random.categorical(gf.log(p), shape=…); counts are gf.random.multinomial(count, p)

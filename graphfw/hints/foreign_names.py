@@ -122,6 +122,16 @@ gf.uint32: uintc
 gf.uint64: uint ulong ulonglong uintp
 gf.MemoryLimitError: OutOfMemoryError
 
+# Metrics.
+gf.nn.metrics.accuracy: accuracy_score CategoricalAccuracy SparseCategoricalAccuracy
+gf.nn.metrics.f1: F1Score f1_score
+gf.nn.metrics.iou: IoU MeanIoU jaccard_score
+gf.nn.metrics.precision: precision_score
+gf.nn.metrics.r2: R2Score r2_score
+gf.nn.metrics.recall: recall_score
+gf.nn.metrics.roc_auc: AUC roc_auc_score
+gf.nn.metrics.topk_accuracy: TopKCategoricalAccuracy SparseTopKCategoricalAccuracy
+
 # Layers.
 gf.nn.BatchNorm: BatchNormalization SyncBatchNorm
 gf.nn.GroupNorm: GroupNormalization

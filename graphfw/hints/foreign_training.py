@@ -44,6 +44,8 @@ options are arguments: gf.train.Trainer(…, patience=5)
     TrainingArguments
 write gf.nn.lora(model, "*.q_proj", rank=8)
     LoraConfig PeftModel get_peft_model
+write gf.optim.schedules.cosine(lr, steps, warmup=100), or linear
+    get_cosine_schedule_with_warmup get_linear_schedule_with_warmup
 write gf.models.from_pretrained(folder)
     AutoConfig AutoModel AutoModelForCausalLM BertModel GPT2LMHeadModel LlamaForCausalLM
 write gf.nn.generate(model, ids, 20, do_sample=True, top_p=0.9)
@@ -71,6 +73,11 @@ a trainer has a step: model and optimizer are names of your own
     model optimizer optimizers lr_scheduler create_optimizer
 write gf.train.Trainer(…, callbacks=[function])
     add_callback callbacks
+"""
+
+TRAINER_SET_TEXTS = """
+make another trainer, with {name}=…
+    *
 """
 
 TRAINING_STATE_TEXTS = """

@@ -123,10 +123,13 @@ def _by_rule(tables: Any, name: str, owner: str) -> Answer:
         if found.target.startswith("gf.nn.init.") and name.endswith("_"):
             return Answer(text=f"write gf.Variable({found.target}, shape=…)")
         if found and name.endswith("_"):
-            return found._replace(remark="tensors don't change: use the result")
+            return found._replace(remark=_NO_CHANGE)
         if found:
             return found
     return Answer()
+
+
+_NO_CHANGE = "tensors don't change: use the result; gf.update changes variables"
 
 
 def _by_letters(tables: Any, name: str, owner: str) -> Answer:

@@ -135,6 +135,7 @@ Kind = Literal[
     "Training",
     "Checkpoints",
     "Batches",
+    "Schedule",
 ]
 """The kinds of objects for whose attributes there are tables."""
 
@@ -223,7 +224,7 @@ def raise_unset(owner: object, kind: Kind, name: str) -> NoReturn:
     of = attribute_of(frame, name) if (frame := user_frame()) else ""
     calls, texts = tables.SET[kind]
     fix = _expression(calls.get(name, ()), Written("", (of or "x",), ())) or texts.get(name, "")
-    options = [n for n in getattr(owner, "__dataclass_fields__", ()) if not n.startswith("_")]
+    options = list(signature(type(owner)).parameters)
     if not fix and name in options:
         fix = texts["*"].format(name=name)
     elif not fix:

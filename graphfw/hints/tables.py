@@ -107,6 +107,7 @@ SET: dict[str, tuple[Calls, dict[str, str]]] = {
     "Tensor": (_calls(foreign_methods.SET_CALLS), {}),
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_SET_TEXTS)),
     "Config": ({}, _texts(foreign_methods.CONFIG_SET_TEXTS)),
+    "Trainer": ({}, _texts(foreign_training.TRAINER_SET_TEXTS)),
 }
 """Calls and texts for attributes that are set, by the kind of objects; "*" stands for any."""
 
@@ -124,6 +125,7 @@ OF_OWNERS: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf.optim.schedules": (_OPTIM_CALLS, {}),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
     "Module": ({}, _texts(foreign_methods.MODULE_TEXTS)),
+    "gf.distributed": ({}, _texts(foreign_module_texts.DISTRIBUTED_TEXTS)),
     "gf.distributions": ({}, _texts(foreign_distributions.DISTRIBUTIONS_TEXTS)),
     "Distribution": ({}, _texts(foreign_distributions.DISTRIBUTION_TEXTS)),
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),
@@ -133,6 +135,7 @@ OF_OWNERS: dict[str, tuple[Calls, dict[str, str]]] = {
     "Plan": ({}, _texts(foreign_methods.PLAN_TEXTS)),
     "Report": ({}, _texts(foreign_methods.REPORT_TEXTS)),
     "Function": ({}, _texts(foreign_methods.FUNCTION_TEXTS)),
+    "Schedule": ({}, _texts(foreign_methods.SCHEDULE_TEXTS)),
     "Trainer": ({}, _texts(foreign_training.TRAINER_TEXTS)),
     "Training": ({}, _texts(foreign_training.TRAINING_STATE_TEXTS)),
     "Checkpoints": ({}, _texts(foreign_training.CHECKPOINTS_TEXTS)),

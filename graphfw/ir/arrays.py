@@ -161,7 +161,9 @@ def _no_numbers(value: Any, array: Array) -> DTypeError:
         )
     return DTypeError(
         f"can't make an array of {type(value).__name__}: its elements are not numbers",
-        fix="give numbers, lists of numbers, or arrays of them",
+        fix="give numbers, lists of numbers, or arrays of them"
+        if not isinstance(value, str)
+        else 'give numbers, not a name: an entry of a dict is batch["x"]',
     )
 
 

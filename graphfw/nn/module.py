@@ -310,6 +310,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         """
         own = [n for n in dir(type(self)) if not hasattr(Module, n)]
         fix = did_you_mean("forward", own) or "define a method forward(self, x)"
+        fix = "name its method forward, in place of call" if "call" in own else fix
         raise GraphError(f"{type(self).__name__} does not say what it computes", fix=fix)
 
     __signature__ = property(calls.signature_of)

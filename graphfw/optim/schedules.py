@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias
 
 from graphfw.errors import counted
 from graphfw.hints.calls import explained
-from graphfw.hints.names import hints_for_module
+from graphfw.hints.names import Answering, hints_for_module
 from graphfw.ir.dtype import float64
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
@@ -47,8 +47,10 @@ P = ParamSpec("P")
 Schedule: TypeAlias = Callable[[Tensor], Tensor | float]
 
 
-class _Formula:
+class _Formula(Answering):
     """A schedule that knows what it is."""
+
+    _answers_as = "Schedule"
 
     def __init__(self, text: str, rate: Callable[[Tensor], Any]) -> None:
         self._text = text

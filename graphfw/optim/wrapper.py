@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from graphfw.errors import ArgumentError, a_type
 from graphfw.hints.calls import explained
-from graphfw.hints.names import Answering
+from graphfw.hints.names import Answering, raise_unset
 from graphfw.ir.graph import open_graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
@@ -32,6 +33,13 @@ class Wrapper(Answering):
                 fix=f"write gf.optim.{this}(gf.optim.AdamW(1e-3))",
             )
         self.optimizer = optimizer
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name, value):
+            if name in ("lr", "learning_rate"):  # which others' optimisers let one set
+                raise_unset(self, "Optimizer", name)
+            object.__setattr__(self, name, value)
 
     def minimize(
         self,

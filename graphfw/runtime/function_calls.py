@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from graphfw.errors import ArgumentError, a_type
+from graphfw.hints.calls import shown_arguments
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Update
@@ -139,6 +140,17 @@ class Ready(NamedTuple):
     def is_joined(self) -> bool:
         """Return whether its session's variables belong to another session now."""
         return self.plan._runs.is_joined
+
+
+def unbound_fix(signature: inspect.Signature, args: Sequence[Any]) -> str:
+    """Return the fix for a call whose arguments don't fit: a batch may have to be unpacked."""
+    names = list(signature.parameters)
+    batch = args[0] if len(args) == 1 else None
+    if isinstance(batch, Mapping) and {*names} <= {*batch}:
+        return "unpack the dict, for its entries are the arguments: write **batch"
+    if isinstance(batch, (list, tuple)) and len(batch) == len(names):
+        return "unpack the batch, for its elements are the arguments: write *batch"
+    return shown_arguments(signature)
 
 
 def flatten(value: Any, name: str, leaves: list[tuple[str, Any]]) -> Hashable:

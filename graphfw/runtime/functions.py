@@ -19,7 +19,7 @@ from graphfw.errors import (
     a_type,
     counted,
 )
-from graphfw.hints.calls import explained, shown_arguments
+from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
 from graphfw.ir.build import emit
@@ -43,6 +43,7 @@ from graphfw.runtime.function_calls import (
     TracedFunction,
     flatten,
     static_key,
+    unbound_fix,
 )
 from graphfw.runtime.function_types import P, TypedFunction
 from graphfw.runtime.lost_variables import keeping_variables
@@ -338,7 +339,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            fix = shown_arguments(self._signature)
+            fix = unbound_fix(self._signature, args)
             raise CallError(f"{self._name}: {error}", fix=fix) from None
         bound.apply_defaults()
         arguments = bound.arguments

@@ -222,7 +222,7 @@ def computation(
         if not (metrics is None and feeds is None and step is None):
             raise ArgumentError(
                 f"{what}: a function has its step, metrics and arguments, and others are given",
-                fix="pass the function, and neither step, metrics nor feeds"
+                fix="pass the function, and neither step, metrics nor feeds; data is for fit(data)"
                 if trains
                 else "write gf.train.evaluate(function, data=batches)",
             )
@@ -232,7 +232,8 @@ def computation(
             f"{what}: the session is {a_type(source)}",
             fix="make it a function of arrays, and pass that: gf.function(…)"
             if isroutine(source)
-            else "pass gf.Session(graph), or the graph; or a step with @gf.function above it",
+            else "pass a function with @gf.function above it, which calls the model and returns "
+            "metrics; or gf.Session(graph), or the graph",
         )
     if trains and not isinstance(step, Update):
         raise ArgumentError(

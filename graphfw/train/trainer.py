@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from graphfw.errors import (
     first_line,
 )
 from graphfw.hints.calls import explained
-from graphfw.hints.names import Answering
+from graphfw.hints.names import Answering, raise_unset
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update
@@ -199,6 +199,13 @@ class Trainer(Answering):
         """Whether a checkpoint that could not be written was the best one; None where all were."""
         if not isinstance(session, Function):  # whose metrics are known when it is built
             self._check_monitor()
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name, value):
+            if not name.startswith("_"):  # what an argument says is checked once
+                raise_unset(self, "Trainer", name)
+            object.__setattr__(self, name, value)
 
     @property
     def session(self) -> Session:

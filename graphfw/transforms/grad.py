@@ -146,8 +146,10 @@ def _targets(
     fix = "pass placeholders, variables, or tensors that y is computed from"
     if isinstance(xs, Tensor):
         return ["x"], [xs], next
-    if not isinstance(xs, Iterable):
-        raise ArgumentError(f"grad: xs={xs!r} is neither a tensor nor a list of them", fix=fix)
+    is_model = hasattr(xs, "parameters")
+    if is_model or not isinstance(xs, Iterable):
+        fix = "write model.parameters()" if is_model else fix
+        raise ArgumentError(f"grad: xs is {a_type(xs)}, no tensor, nor a list of them", fix=fix)
     structure = xs if isinstance(xs, (Mapping, list, tuple)) else list(xs)
     names, targets = [], []
     for name, x in nest.paths(structure, "xs"):

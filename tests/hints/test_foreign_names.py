@@ -61,6 +61,9 @@ def test_each_name_exists_or_is_answered(path):
         ("torch.utils.data", gf.data),
         ("keras.applications", gf.models),
         ("keras.callbacks", gf.train),
+        ("keras.metrics", gf.nn.metrics),
+        ("sklearn.metrics", gf.nn.metrics),
+        ("tensorflow_probability.distributions", gf.distributions),
         ("keras.utils", gf),
         ("lightning", gf.train),
         ("lightning.pytorch.loggers", gf.train),
@@ -104,6 +107,7 @@ OWNERS = {
     "Training": gf.train.Training(),
     "Checkpoints": gf.train.Checkpoints,
     "Batches": gf.data.Batches,
+    "Schedule": gf.optim.schedules.constant(0.1),
 }
 
 
@@ -123,7 +127,8 @@ DISTRIBUTED = {
     *("all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single"),
     *("barrier", "destroy_process_group", "reduce_scatter"),
     *("fully_shard", "get_rank", "get_world_size", "init_device_mesh", "init_process_group"),
-    "reduce_scatter_tensor",
+    *("reduce_scatter_tensor", "init", "initialize", "is_initialized", "process_count"),
+    *("process_index", "rank", "world_size", "local_rank"),
 }
 """Names of modules of PyTorch that are not in the list: few of theirs are for users of graphfw."""
 
@@ -145,7 +150,7 @@ def test_the_tables_have_no_rows_for_what_graphfw_has():
 
 
 def test_forms_are_those_of_what_graphfw_has():
-    own = {name for _, name in public.everything()} | set(dir(gf.Tensor))
+    own = {name for _, name in public.everything()} | {*dir(gf.Tensor), *dir(gf.optim.Optimizer)}
     assert set(tables.FORMS) <= own
 
 
@@ -182,6 +187,7 @@ SAMPLES = {
     **{"initial": 1.0, "decimals": 1, "eps": 0.1, "end": 4, "offset": 0, "target": X, "k": 1},
     **dict.fromkeys(["var", "near", "far", "anchor"], X),
     **{"rate": 0.1, "start": 1, "i_i": 1, "N": 2},
+    "batches.size": 2,
     "embedding.indices": gf.asarray([0, 1]),
     **{"bilinear.volume": gf.ones((3, 2, 2)), "vander.v": V, "linear.weight": X, "size.axis": 1},
     **{"index_add.i": gf.asarray([0]), "take.i": gf.asarray([0, 3]), "where.x": X},
@@ -257,7 +263,7 @@ def test_expressions_can_be_computed(kind):
     with gf.Graph():
         samples = {**SAMPLES, "gf": gf, "variable": gf.Variable(X), "equation": "ij,ij->ij"}
         for row in [row for rows in CALLS[kind].values() for row in rows]:
-            if row[0] in ("eval(x)", "initial_value(x)"):  # of a session, and of a variable
+            if row[0].startswith(OF_OBJECTS):
                 continue
             function, positional, keywords, special = _example(row[0], samples)
             written = filled([row], positional, keywords)
@@ -266,6 +272,10 @@ def test_expressions_can_be_computed(kind):
                 assert eval(written, {**samples, **special}) is not None, written
             except Exception as error:
                 raise AssertionError(f"{function} of {row}: {written}") from error
+
+
+OF_OBJECTS = ("eval(x)", "initial_value(x)", "apply_gradients(")
+"""Calls of a session, a variable and an optimiser."""
 
 
 def _example(call, samples):

@@ -280,7 +280,7 @@ RUNS = [
     (lambda: session.restore("a", map_location="cpu"), "session.restore('a'); without map_locati"),
     (lambda: gf.Session(graph, device="cuda"), "gf.Session(graph); without device=: write gf.Se"),
     (lambda: plan(rows=image), "give, in this order: rows"),
-    (lambda: plan.explain(sizes=(2, 3)), "its arguments are: none"),
+    (lambda: plan.explain(sizes=(2, 3)), "its arguments are: *shapes"),
     (lambda: model.parameters(recurse=True), "its arguments are: only, ignore"),
     (lambda: halved(image, scale=2.0), "its arguments are: values, factor"),
 ]

@@ -211,7 +211,10 @@ def test_numpys_dot_is_matmul(rng: np.random.Generator):
         ("x.tanh()", "gf.tanh(x)"),
         ("x.std(dim=0)", "gf.std(x, axis=0, correction=1)"),
         ("x.unsqueeze(1)", "gf.expand_dims(x, 1)"),
-        ("x.mul_(y)", "gf.multiply(x, y); tensors don't change: use the result"),
+        (
+            "x.mul_(y)",
+            "gf.multiply(x, y); tensors don't change: use the result; gf.update changes variables",
+        ),
         ("x.masked_fill(x > y, 0)", "gf.where(x > y, 0, x)"),
         ("x.reshap(2)", 'did you mean "reshape"?'),
     ],

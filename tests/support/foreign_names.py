@@ -75,7 +75,10 @@ OTHERS = (
     "torch.utils.data",
     "keras.applications",
     "keras.callbacks",
+    "keras.metrics",
     "keras.utils",
+    "sklearn.metrics",
+    "tensorflow_probability.distributions",
     "torchvision.models",
     "lightning",
     "lightning.pytorch.loggers",
@@ -125,6 +128,7 @@ CLASSES = {
     "tensorflow.train.CheckpointManager": "Checkpoints",
     "torch.utils.data.DataLoader": "Batches",
     "tensorflow.data.Dataset": "Batches",
+    "torch.optim.lr_scheduler.LRScheduler": "Schedule",
 }
 """Classes of other frameworks, with graphfw's that stand in their place."""
 
@@ -153,7 +157,8 @@ LISTED = {
     "peft.PeftModel": "merge_and_unload print_trainable_parameters",
     "transformers": """
         AutoConfig AutoModel AutoModelForCausalLM AutoTokenizer BertModel GPT2LMHeadModel
-        GenerationConfig LlamaForCausalLM Trainer TrainingArguments pipeline
+        GenerationConfig LlamaForCausalLM Trainer TrainingArguments get_cosine_schedule_with_warmup
+        get_linear_schedule_with_warmup pipeline
     """,
     "transformers.PreTrainedModel": "from_pretrained generate num_parameters save_pretrained",
     "flax.linen": """
@@ -246,6 +251,17 @@ LISTED = {
         as_numpy_iterator batch cache concatenate filter interleave map padded_batch
         prefetch repeat shard shuffle skip take unbatch zip
     """,
+    "keras.metrics": """
+        AUC Accuracy BinaryAccuracy CategoricalAccuracy F1Score IoU MeanIoU Precision
+        R2Score Recall SparseCategoricalAccuracy SparseTopKCategoricalAccuracy
+        TopKCategoricalAccuracy
+    """,
+    "sklearn.metrics": """
+        accuracy_score confusion_matrix f1_score jaccard_score precision_score r2_score
+        recall_score roc_auc_score
+    """,
+    "tensorflow_probability.distributions": "Bernoulli Categorical MultivariateNormalDiag Normal",
+    "torch.optim.lr_scheduler.LRScheduler": "get_last_lr get_lr load_state_dict state_dict step",
 }
 """Names that no package tells: of TensorFlow, which is large, and of objects without a class; and
 those of modules of which few are meant for users."""
