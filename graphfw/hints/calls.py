@@ -345,7 +345,7 @@ class _Correction:
             free = [p for p in free if isinstance(p.default, bool)]
         elif argument.is_dtype:
             free = [p for p in free if p.name == "dtype"]
-        elif argument.is_array:
+        elif argument.is_array and self.slots:  # which is no option
             return False
         else:
             by_kind = ("dtype", "device")  # nobody gives a device without its name

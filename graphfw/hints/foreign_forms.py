@@ -122,9 +122,6 @@ apply_gradients(optimizer, grads, parameters): optimizer.apply_gradients(zip(gra
 batches(x, y: tensor, size): gf.data.batches((x, y), size)
 
 # Distributions.
-Bernoulli(p): gf.distributions.Bernoulli(probs=p)
-Categorical(p): gf.distributions.Categorical(probs=p)
-OneHotCategorical(p): gf.distributions.OneHotCategorical(probs=p)
 Weibull(scale, k): gf.distributions.Weibull(concentration=k, scale=scale)
 Pareto(scale, k): gf.distributions.Pareto(concentration=k, scale=scale)
 Pareto(*, scale, alpha): gf.distributions.Pareto(concentration=alpha, scale=scale)

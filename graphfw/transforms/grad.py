@@ -149,7 +149,8 @@ def _targets(
     is_model = hasattr(xs, "parameters")
     if is_model or not isinstance(xs, Iterable):
         fix = "write model.parameters()" if is_model else fix
-        raise ArgumentError(f"grad: xs is {a_type(xs)}, no tensor, nor a list of them", fix=fix)
+        shown = a_type(xs) if is_model else repr(xs)
+        raise ArgumentError(f"grad: xs={shown} is neither a tensor nor a list of them", fix=fix)
     structure = xs if isinstance(xs, (Mapping, list, tuple)) else list(xs)
     names, targets = [], []
     for name, x in nest.paths(structure, "xs"):
