@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from graphfw.errors import ArgumentError, a_type
 from graphfw.hints.calls import shown_arguments
+from graphfw.ir.dim import DimLike
+from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Update
@@ -63,14 +65,20 @@ class FunctionCall(NamedTuple):
         sizes = {dim: self.sizes[number] for dim, number in numbers.items()}
         return tuple(sorted([numbers[dim] for dim in sizes_to_know(build.graph, sizes)]))
 
-    def symbols(self) -> dict[int, str]:
-        """Return names for symbolic dims by the index of the size: `x_0` for dim 0 of `x`."""
-        found: dict[int, str] = {}
+    def dims_in(self, graph: Graph, fixed: Sequence[int]) -> dict[int, DimLike]:
+        """Return dims by the index of their size: the sizes at the indices `fixed`, and symbols.
+
+        A symbol has the name of the first argument with the size: `_x_0` for dim 0 of `x`.
+        """
+        hints: dict[int, str] = {}
         for name, own in zip(self.names, self.dims, strict=True):
             for axis, number in enumerate(own):
                 if number is not None:
-                    found.setdefault(number, f"{_word(name)}_{axis}")
-        return found
+                    hints.setdefault(number, f"{_word(name)}_{axis}")
+        return {
+            number: size if number in fixed else graph.fresh_symbol(hints[number])
+            for number, size in enumerate(self.sizes)
+        }
 
     def lists_of_numbers(self) -> list[str]:
         """Return the names of arguments that are lists of numbers, perhaps in place of arrays."""

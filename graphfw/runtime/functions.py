@@ -23,7 +23,6 @@ from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
 from graphfw.ir.build import emit
-from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.model_graph import ModelGraph
@@ -453,11 +452,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         """Call the Python function with placeholders, of known sizes at the indices `fixed`."""
         graph = FunctionGraph(self._identity, self._name, self._main(), self._made)
         with graph, ambient.override(ambient.current_scope, ""):
-            hints = call.symbols()
-            dims: dict[int, DimLike] = {
-                number: size if number in fixed else graph.fresh_symbol(hints[number])
-                for number, size in enumerate(call.sizes)
-            }
+            dims = call.dims_in(graph, fixed)
             feeds = [
                 emit(
                     Placeholder(

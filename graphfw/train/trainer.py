@@ -203,7 +203,8 @@ class Trainer(Answering):
     if not TYPE_CHECKING:
 
         def __setattr__(self, name, value):
-            if not name.startswith("_"):  # what an argument says is checked once
+            # Arguments are checked once; subclasses may have attributes of their own.
+            if type(self) is Trainer and not name.startswith("_"):
                 raise_unset(self, "Trainer", name)
             object.__setattr__(self, name, value)
 

@@ -224,7 +224,12 @@ def test_what_does_not_change_is_copied_and_subclassed():
     class Scaled(gf.optim.SGD):
         factor: float = 2.0
 
-    assert Own().note == "own"
+    class OwnTrainer(gf.train.Trainer):
+        def __init__(self):
+            super().__init__(step)
+            self.note = "own"
+
+    assert Own().note == OwnTrainer().note == "own"
     with pytest.raises(gf.UnknownNameError):
         Own().lr = 0.1
     with pytest.raises(gf.UnknownNameError, match="factor can't be set"):
