@@ -19,8 +19,8 @@ from sklearn.datasets import load_digits
 
 import graphfw as gf
 
-SHARDS, ROWS, WIDTH = 8, 32, 64
-"""A batch has 8 shards of 32 rows, however many processes there are."""
+BATCH, SHARDS, WIDTH = 256, 8, 64
+"""A batch has 256 rows in 8 shards, however many processes there are."""
 
 
 class Result(NamedTuple):
@@ -37,37 +37,25 @@ def train(mesh: gf.distributed.Mesh, steps: int) -> Result:
     """Train, as one of the processes of a mesh."""
     data = load_digits()
     images, labels = (data.data / 16.0).astype(np.float32), data.target.astype(np.int64)
-    own = np.asarray(mesh.shards("data", SHARDS))
+    each = BATCH // mesh.size
+    own = slice(mesh.rank * each, (mesh.rank + 1) * each)
 
     with gf.Graph(mesh=mesh) as g:
-        image = gf.placeholder(("shards", ROWS, 64), name="image")
-        label = gf.placeholder(("shards", ROWS), gf.int64, name="label")
-        number = gf.placeholder(("shards",), gf.int64, name="number")
-        hidden, out = gf.nn.Linear(64, WIDTH), gf.nn.Linear(WIDTH, 10)
-        parameters = [*hidden.parameters(), *out.parameters()]
-        # Dropout of the whole batch, of which each process takes the rows of its shards.
-        kept = gf.random.bernoulli(0.8, (SHARDS, ROWS, WIDTH), name="kept") / 0.8
-
-        def shard(rows: tuple[gf.Tensor, ...]) -> tuple[gf.Tensor, ...]:
-            image, label, kept = rows
-            loss = gf.nn.cross_entropy(out(gf.relu(hidden(image)) * kept), label)
-            return loss, *gf.grad(loss, parameters)
-
-        found = gf.map(shard, (image, label, gf.take(kept, number, axis=0)))
-        loss, *gradients = [
-            gf.distributed.all_reduce(t, "data", shards=SHARDS) / SHARDS for t in found
-        ]
-        optimizer = gf.optim.Adam(3e-3, clip_norm=1.0)
-        step = optimizer.apply_gradients(list(zip(gradients, parameters, strict=True)))
+        image = gf.placeholder(("batch", 64), name="image", split={"batch": "data"})
+        label = gf.placeholder(("batch",), gf.int64, name="label")
+        model = gf.nn.Sequential(
+            gf.nn.Linear(64, WIDTH), gf.nn.ReLU(), gf.nn.Dropout(0.2), gf.nn.Linear(WIDTH, 10)
+        )
+        loss = gf.nn.cross_entropy(model(image), label)  # the mean over all 256 rows
+        step = gf.optim.Adam(3e-3, clip_norm=1.0).minimize(loss)
 
         test = gf.placeholder(("n", 64), name="test")
-        predicted = gf.argmax(out(gf.relu(hidden(test))), axis=1)
+        predicted = gf.argmax(model(test, training=False), axis=1)
 
-    with gf.Session(g, seed=0, threads=1) as session:
+    with gf.Session(g, seed=0, threads=1, shards=SHARDS) as session:
         for batch in range(steps):
-            chosen = np.random.default_rng(batch).integers(0, 1500, (SHARDS, ROWS))[own]
-            feeds = {image: images[chosen], label: labels[chosen], number: own}
-            value, _ = session.run([loss, step], feeds)
+            chosen = np.random.default_rng(batch).integers(0, 1500, BATCH)[own]
+            value, _ = session.run([loss, step], {image: images[chosen], label: labels[chosen]})
         right = session.run(predicted, {test: images[1500:]}) == labels[1500:]
         state = session.state_dict()
     contents = b"".join([np.asarray(state[name]).tobytes() for name in sorted(state)])

@@ -297,6 +297,10 @@ class DistributedError(ExecutionError):
     """
 
 
+class ShardingError(GraphfwError, ValueError):
+    """Dims are split over processes in a way that contradicts itself, or that an op can't keep."""
+
+
 class PassError(GraphfwError, RuntimeError):
     """A compiler pass failed or broke the graph."""
 

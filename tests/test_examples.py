@@ -37,9 +37,9 @@ def test_digits(tmp_path):
 def test_distributed_digits(tmp_path):
     said = [
         run("distributed_digits.py", "--processes", count, folder=tmp_path).splitlines()
-        for count in ("0", "3", "4")
+        for count in ("0", "2", "4")
     ]
-    assert [len(lines) for lines in said] == [1, 3, 4]
+    assert [len(lines) for lines in said] == [1, 2, 4]
     assert len({line.partition("loss")[2] for lines in said for line in lines}) == 1
 
 

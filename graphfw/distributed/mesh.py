@@ -10,7 +10,7 @@ from importlib import import_module
 from graphfw.distributed import tree
 from graphfw.distributed.grid import Grid
 from graphfw.distributed.processes import Processes
-from graphfw.distributed.runs import MeshRuns
+from graphfw.distributed.runs import MeshRuns, check_shards
 from graphfw.distributed.single import SingleProcess
 from graphfw.errors import ArgumentError, counted
 from graphfw.hints.calls import explained
@@ -98,13 +98,22 @@ class Mesh(AbstractMesh):
             )
         return tree.held(shards, count, self._grid.coordinates[axis_name])
 
-    def runs(self, state: State, check_finite: bool, reduction: Reduction) -> MeshRuns:
+    def runs(
+        self, state: State, check_finite: bool, reduction: Reduction, shards: int | None
+    ) -> MeshRuns:
         if reduction not in ("ordered", "fast"):
             raise ArgumentError(
                 f"Session: reduction={reduction!r} is no order of sums",
                 fix='write "ordered" or "fast"',
             )
-        return MeshRuns(self._grid, state, check_finite, reduction)
+        if shards is not None and (not is_whole(shards) or shards < 1):
+            raise ArgumentError(
+                f"Session: shards={shards!r} is no number of shards", fix="write an int: shards=8"
+            )
+        if shards is not None and len(self.axes) == 1:  # else the graph says which axis
+            ((axis_name, count),) = self.axes.items()
+            check_shards(shards, axis_name, count)
+        return MeshRuns(self, self._grid, state, check_finite, reduction, shards)
 
 
 def checked_axes(what: str, axes: Mapping[str, int]) -> dict[str, int]:

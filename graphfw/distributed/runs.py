@@ -9,20 +9,23 @@ from typing import Any
 
 from graphfw.distributed.connection import Connection
 from graphfw.distributed.grid import Grid
+from graphfw.distributed.partition import Shards, partitioned
+from graphfw.errors import ArgumentError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
-from graphfw.ir.mesh import Reduction
+from graphfw.ir.mesh import AbstractMesh, Reduction
 from graphfw.ir.op import COLLECTIVE
 from graphfw.ir.printer import graph_text
 from graphfw.ir.rebuild import rebuild
+from graphfw.ir.splits import split_dims
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.collectives.collective import Collective, Connected
 from graphfw.ops.collectives.kinds import AxisIndex
 from graphfw.passes.base import Pass
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.program import Program
-from graphfw.runtime.running import Runs
+from graphfw.runtime.running import RunDescription, Runs
 from graphfw.runtime.state import State
 from graphfw.utils.records import record
 
@@ -31,17 +34,42 @@ class MeshRuns(Runs):
     """The runs of a session on a mesh.
 
     Args:
-        grid: The processes.
+        mesh: The mesh.
+        grid: Its processes.
         state: The session's contents.
         check_finite: Whether outputs that are not finite are errors.
         reduction: The order of sums.
+        shards: The number of shards of a split dim, if that is fixed.
     """
 
-    def __init__(self, grid: Grid, state: State, check_finite: bool, reduction: Reduction) -> None:
+    def __init__(
+        self,
+        mesh: AbstractMesh,
+        grid: Grid,
+        state: State,
+        check_finite: bool,
+        reduction: Reduction,
+        shards: int | None,
+    ) -> None:
         super().__init__(state, check_finite)
+        self._mesh = mesh
+        self._shards = None if reduction == "fast" else shards
+        self._split: frozenset[str] = frozenset()
         self._connection = Connection(grid, reduction)
         self.passes = (Connect(self._connection),)
         self._words: dict[tuple[str, tuple[int, ...]], tuple[bytes, str]] = {}
+
+    def partitioned(self, whole: RunDescription) -> RunDescription:
+        dims = split_dims(whole.graph)
+        if not dims:
+            return whole
+        axis_name = next(iter(dims.values())).axis_name
+        count = self._mesh.size_of(axis_name)
+        self._split |= frozenset(dims)
+        if self._shards is None:
+            return partitioned(whole, Shards(dims, axis_name, count, count, False))
+        check_shards(self._shards, axis_name, count)
+        return partitioned(whole, Shards(dims, axis_name, count, self._shards, True))
 
     def agree_on(self, program: Program) -> None:
         if program.has_collectives:
@@ -85,10 +113,25 @@ class MeshRuns(Runs):
                 for node in program.source.nodes
                 if COLLECTIVE in node.op.traits
             ]
-            text = "\n".join([*lines, f"program {program.digest}"])
+            rows = [f"{named[name]} for `{name}`" for name in sorted(self._split & named.keys())]
+            text = "\n".join([*rows, *lines, f"program {program.digest}"])
             known = blake2b(text.encode(), digest_size=16).digest(), text
             self._words[program.digest, sizes] = known
         return known
+
+
+def check_shards(shards: int, axis_name: str, count: int) -> None:
+    """See that processes along an axis have the same number of shards each.
+
+    Raises:
+        ArgumentError: They can't.
+    """
+    if shards % count:
+        raise ArgumentError(
+            f'{counted(shards, "shard")} don\'t divide among {count} processes along "{axis_name}"',
+            fix="start as many processes as divide them, or choose another number of shards "
+            "for Session(shards=…)",
+        )
 
 
 def _shape(tensor: Tensor, sizes: Mapping[str, int]) -> str:

@@ -22,11 +22,11 @@ class AbstractMesh(ABC):
     axes: Mapping[str, int]
 
     @abstractmethod
-    def runs(self, state: Any, check_finite: bool, reduction: Reduction) -> Any:
+    def runs(self, state: Any, check_finite: bool, reduction: Reduction, shards: int | None) -> Any:
         """Return the runs of a session on a state, which the processes make together.
 
         Raises:
-            ArgumentError: `reduction` is another word.
+            ArgumentError: `reduction` is another word, or `shards` no number of shards.
         """
 
     def size_of(self, axis_name: str) -> int:

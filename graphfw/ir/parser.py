@@ -22,7 +22,7 @@ from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.opset import OPSET
 from graphfw.ir.shape import Requirement
-from graphfw.ir.sources import ConstantOp, Placeholder
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.syntax import (
     STRING,
     array_of,
@@ -458,12 +458,13 @@ def _reserve(graph: Graph, name: str) -> None:
 def _placeholder(
     positional: list[ast.expr], fields: dict[str, ast.expr], types: tuple[TensorType, ...]
 ) -> Op:
-    refuse_unknown("placeholder", fields, "name")
+    refuse_unknown("placeholder", fields.keys() - {"split"}, "name", "split")
     if positional or len(types) != 1:
         raise ParseError("a placeholder has a name and one type")
     if any(isinstance(dim, int) and dim < 0 for dim in types[0].shape):
         raise ParseError(f"a dim of {types[0]} is negative")
-    return Placeholder(types[0].shape, types[0].dtype)
+    own = {field: value_of(value) for field, value in fields.items()}
+    return op_of("placeholder", {"dims": types[0].shape, "to": types[0].dtype, **own})
 
 
 def _infer(op: Op, inputs: tuple[Tensor, ...]) -> tuple[TensorType, ...]:

@@ -160,8 +160,9 @@ class _Printer:
 
     def arguments(self, node: Node) -> Iterator[str]:
         match node.op:
-            case Placeholder():  # its fields are its type
-                pass
+            case Placeholder(split=split):  # its other fields are its type
+                if split:
+                    yield f"split={value_text(split, self.names)}"
             case ConstantOp(value=literal):
                 yield literal_text(literal)
             case VariableOp():

@@ -35,7 +35,13 @@ class _Source(Op):
 
 @op("placeholder")
 class Placeholder(_Source):
-    """A value that is fed to each run.  -> dims"""
+    """A value that is fed to each run.  -> dims
+
+    Attributes:
+        split: The dims that are split over processes, each with its axis of the mesh.
+    """
+
+    split: tuple[tuple[str, str], ...] = ()
 
 
 @op("variable")

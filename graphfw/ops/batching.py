@@ -252,7 +252,7 @@ def free_axis(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType
     """
     shape, rule = outputs[0].shape, type(op).batch
     if rule is leading:
-        axes = [*range(_leading_dims(op, inputs))]
+        axes = [*range(leading_dims(op, inputs))]
     elif rule is along_axes:
         own = _axes(op)
         count = len(shape)
@@ -266,7 +266,7 @@ def free_axis(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType
     return max(axes, key=shape.__getitem__, default=None)
 
 
-def _leading_dims(op: Op, inputs: Sequence[TensorType]) -> int:
+def leading_dims(op: Op, inputs: Sequence[TensorType]) -> int:
     """Return how many dims of all inputs, from the first, the op could do without."""
     shapes = [t.shape for t in inputs]
     for count in range(min(map(len, shapes))):

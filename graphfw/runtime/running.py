@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphfw.errors import GraphfwError, MemoryLimitError, SessionError
 from graphfw.ir import time_limits
 from graphfw.ir.dtype import as_dtype
+from graphfw.ir.graph import Graph
 from graphfw.ir.op import NO_RNG, Rng
-from graphfw.ir.variable import Variable
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Update, Variable
 from graphfw.passes.base import Pass
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 from graphfw.runtime.state import State
+
+
+class RunDescription(NamedTuple):
+    """The description of a run.
+
+    Attributes:
+        graph: The graph.
+        fetches: The tensors that are fetched.
+        updates: The updates that are made.
+        feeds: The placeholders that are fed.
+    """
+
+    graph: Graph
+    fetches: Sequence[Tensor]
+    updates: Sequence[Update]
+    feeds: Sequence[Tensor]
 
 
 class Runs:
@@ -59,6 +77,10 @@ class Runs:
             raise SessionError(
                 "this session is closed", fix="use it inside its `with` block, or make another"
             )
+
+    def partitioned(self, whole: RunDescription) -> RunDescription:
+        """Return the run of this process, for one that is described for all of them."""
+        return whole
 
     def agree_on(self, program: Program) -> None:
         """See that all processes of a mesh have compiled the same program."""

@@ -34,9 +34,9 @@ from graphfw.runtime.fetch_types import FedT, Fetches, FetchT, KeyT
 from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
 from graphfw.runtime.limits import Precision, checked_mixed, checked_switch
 from graphfw.runtime.plan import Plan
-from graphfw.runtime.program import lower
+from graphfw.runtime.program import Program, lower
 from graphfw.runtime.ready import ready
-from graphfw.runtime.running import Runs
+from graphfw.runtime.running import RunDescription, Runs
 from graphfw.runtime.session_contents import SessionContents
 from graphfw.runtime.state import State, checked_seed
 from graphfw.utils import forks, nest
@@ -90,6 +90,10 @@ class Session(SessionContents, Answering, Uncopied):
         mesh: The mesh of processes that run the graph together; by default the graph's own.
         reduction: "ordered" adds over processes in an order of graphfw's own; "fast" in that of the
             library that connects them, which may be another for another number of processes.
+        shards: The number of shards of a split dim, in all processes together: see
+            `placeholder(split=…)`. With `reduction="ordered"` each is computed by itself, so that
+            any number of processes that divides it gives the same bits. By default each process
+            has one.
         timeout: How many seconds a run may take, unless it is given another timeout; see `run`.
         debug: Run node by node with NumPy, as the graph is described, without the compiler: slower,
             and errors name the line of the node. A function is called with each node, its inputs
@@ -133,6 +137,7 @@ class Session(SessionContents, Answering, Uncopied):
         passes: Sequence[Pass | str] = (),
         mesh: AbstractMesh | None = None,
         reduction: Reduction = "ordered",
+        shards: int | None = None,
         timeout: float | None = None,
         debug: bool | Hook = False,
     ) -> None:
@@ -153,7 +158,16 @@ class Session(SessionContents, Answering, Uncopied):
         own = checked_passes(passes)
         self.timeout = self.executor.checked_timeout(timeout)
         state, mesh = State(checked_seed(seed)), mesh_for(graph.mesh, mesh)
-        self._runs = Runs(state, finite) if mesh is None else mesh.runs(state, finite, reduction)
+        self._runs: Runs
+        if mesh is not None:
+            self._runs = mesh.runs(state, finite, reduction, shards)
+        elif shards is None:
+            self._runs = Runs(state, finite)
+        else:
+            raise ArgumentError(
+                "Session: shards are those of the processes of a mesh, and there is none",
+                fix="make the graph for one: gf.Graph(mesh=gf.distributed.Mesh(data=-1))",
+            )
         self._passes, self._debug = (*(() if debug else own), *self._runs.passes), debug
         self._plans: dict[Any, Plan] = {}
         self._compiling = forks.renewed_lock()
@@ -361,8 +375,8 @@ class Session(SessionContents, Answering, Uncopied):
         with self._compiling, within_recursion_limit(self.graph):
             with without_collection():
                 # In a context of its own: an interrupt must not leave the compiler's graphs open.
-                how = self.graph, self._verify, self.executor.passes, self.precision, self._passes
-                program = copy_context().run(lower, tensors, updates, placeholders, *how)
+                whole = RunDescription(self.graph, tensors, updates, placeholders)
+                program = copy_context().run(self._lowered, whole)
             with without_collection():
                 self._runs.agree_on(program)
                 late = None if self._runs.check_finite else self._state.unsettled
@@ -371,6 +385,11 @@ class Session(SessionContents, Answering, Uncopied):
             self._start(self.graph.variables)
             own = self._runs, self.executor, self.timeout
             return Plan(*own, program, loaded, slots, nest.packer(fetches))
+
+    def _lowered(self, whole: RunDescription) -> Program:
+        graph, fetches, updates, feeds = self._runs.partitioned(whole)
+        how = self._verify, self.executor.passes, self.precision, self._passes
+        return lower(fetches, updates, feeds, graph, *how)
 
     def wait(self) -> None:
         """Wait for all runs: one on a GPU may return before it is done, and fail later.

@@ -26,7 +26,7 @@ def test_the_options_are_those_of_a_session():
     kinds = inspect.signature(gf.Session).parameters.items()
     # Programs of several processes describe a graph.
     wanted = [name for name, p in kinds if p.kind is p.KEYWORD_ONLY]
-    assert list(own) == [name for name in wanted if name not in ("mesh", "reduction")]
+    assert list(own) == [name for name in wanted if name not in ("mesh", "reduction", "shards")]
 
 
 def test_a_model_keeps_them_after_the_block():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphfw.errors import ExecutionError, ShapeError, counted
@@ -18,6 +18,7 @@ from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, TRANSPARENT, Case, Op, b
 from graphfw.ir.shape import int_or_none, normalize_axis, require, shape_text
 from graphfw.ir.shared_ops import shared
 from graphfw.ir.sources import Placeholder
+from graphfw.ir.splits import checked_split
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, dtype_or, ruled
@@ -30,7 +31,11 @@ __all__ = ["assert_shape", "constant", "dim_size", "identity", "placeholder", "s
 
 @interceptable
 def placeholder(
-    shape: Sequence[DimLike | str | None], dtype: DTypeLike | None = None, name: str | None = None
+    shape: Sequence[DimLike | str | None],
+    dtype: DTypeLike | None = None,
+    name: str | None = None,
+    *,
+    split: Mapping[str, str] | None = None,
 ) -> Tensor:
     """Make a value that each run is fed.  -> shape
 
@@ -39,11 +44,15 @@ def placeholder(
             expression of such dims, or None (a size of its own).
         dtype: The elements' type; the default dtype when there is none.
         name: What to call it in feeds and errors.
+        split: The dims that the processes of the graph's mesh share out, by name, each with an axis
+            of the mesh: `{"batch": "data"}`. Wherever the dim stands in the graph it is the size of
+            all processes together, and each process feeds and fetches its own rows.
 
     Raises:
-        GraphError: No graph is open, or the name is taken.
+        GraphError: No graph is open, the name is taken, or a graph without a mesh has `split`.
         ShapeError: A dim is negative or no valid name.
-        ArgumentError: `name` is no string.
+        ArgumentError: `name` is no string, or `split` names a dim or an axis that there is not.
+        ShardingError: `split` contradicts another placeholder, or a dim in it is two axes.
 
     >>> import graphfw as gf
     >>> with gf.Graph():
@@ -60,7 +69,8 @@ def placeholder(
     if graph.measured:
         _check_not_measured(graph, dims)
     resolved = dtype_or(dtype, ambient.get_default_dtype())
-    return emit(Placeholder(dims, resolved), name=name or "")
+    pairs = () if split is None else checked_split(graph, dims, split)
+    return emit(Placeholder(dims, resolved, pairs), name=name or "")
 
 
 def _check_not_measured(graph: Graph, dims: Iterable[DimLike]) -> None:

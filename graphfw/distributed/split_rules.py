@@ -1,0 +1,317 @@
+"""The rules of splitting: what an op computes from rows, if each process has some of the rows.
+
+A tensor is split along the axis whose size has a split dim in it; so its type says along which one.
+Cut into blocks of equal length along this axis, it has one block for each shard, in order. A rule
+says of a node what its op makes of the blocks of one shard: the block of the result, or something
+to be reduced over all shards. What no rule covers is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from graphfw.ir.body import Body
+from graphfw.ir.dim import Dim, DimLike, substitute, symbol, symbols_of
+from graphfw.ir.op import EFFECT, ELEMENTWISE, RANDOM, Nested, Op, nested
+from graphfw.ir.shape import size_of
+from graphfw.ir.sources import Placeholder
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.batching import along_axes, leading, leading_dims
+from graphfw.ops.collectives.kinds import How
+from graphfw.ops.control.region_op import Region
+from graphfw.ops.creation.inputs import IdentityOp, StopGradient
+from graphfw.ops.creation.ranges import Arange
+from graphfw.ops.elementwise.cast import AsType
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
+from graphfw.ops.random.draws import RandomBits
+from graphfw.ops.reduce.reductions import All, AnyOf, Max, Min, Sum
+from graphfw.ops.shape.gather_scatter import (
+    Gather,
+    IndexAdd,
+    IndexSet,
+    Putting,
+    Slice,
+    SliceSet,
+)
+from graphfw.ops.shape.movement import BroadcastTo, PermuteDims, Reshape
+from graphfw.ops.shape.scatter_extremes import IndexMax, IndexMin
+
+Treatment: TypeAlias = Literal["same", "rows"] | How
+"""The way to compute a node: the same in each process, by rows, or reduced over the rows."""
+
+_FROM_TYPES = frozenset({"dims", "lengths", "size"})
+"""Fields in which a split dim is the size of an axis of the output."""
+
+
+class Unruled(Exception):
+    """No rule covers a node.
+
+    Attributes:
+        reason: What stands in the way, in words, with {dims} for the split dims of the node.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Splitting:
+    """The split dims of a graph, and what they mean for types and nodes.
+
+    Args:
+        names: The symbols that are split.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = frozenset(names)
+        self._axes: dict[Shape, int | None] = {}
+
+    def axis(self, kind: TensorType) -> int | None:
+        """Return the axis along which tensors of a type are split, or None.
+
+        Raises:
+            Unruled: There are two, or the axis can't be cut into equal blocks.
+        """
+        shape = kind.shape
+        if shape not in self._axes:
+            self._axes[shape] = self._found(shape)
+        return self._axes[shape]
+
+    def _found(self, shape: Shape) -> int | None:
+        axes = [axis for axis, dim in enumerate(shape) if self.has(dim)]
+        if not axes:
+            return None
+        if len(axes) > 1:
+            first, second = [f"axis {axis}, `{shape[axis]}`," for axis in axes[:2]]
+            raise Unruled(f"{first} and {second} would both be split")
+        dim = shape[axes[0]]
+        if self.factor(dim) is None:
+            raise Unruled(
+                f"axis {axes[0]} would be `{dim}`, and only multiples of {{dims}} can be split"
+            )
+        return axes[0]
+
+    def has(self, value: object) -> bool:
+        """Return whether a split dim occurs in a value of a field."""
+        if isinstance(value, Dim):
+            return not self.names.isdisjoint(symbols_of(value))
+        if isinstance(value, Nested):
+            return not self.names.isdisjoint(value.symbols)
+        return isinstance(value, tuple) and any([self.has(item) for item in value])
+
+    def factor(self, dim: DimLike) -> DimLike | None:
+        """Return f of a dim that is f * n for a split dim n, or None."""
+        names = self.names & symbols_of(dim)
+        if len(names) != 1:
+            return None
+        (name,) = names
+        factor = substitute(dim, {name: symbol(name) + 1}) - dim
+        return None if self.has(factor) or factor * symbol(name) != dim else factor
+
+    def treatment(self, node: Node) -> Treatment:
+        """Return how a node is computed.
+
+        Raises:
+            Unruled: No rule covers it.
+        """
+        taken = [self.axis(t.type) for t in node.inputs]
+        made = [self.axis(kind) for kind in node.types]
+        split = [axis is not None for axis in made]
+        if not any(split) and all([axis is None for axis in taken]):
+            if any(map(self.has, nested(node.op.values))):
+                raise Unruled("its body uses {dims}")
+            return "same"
+        view = _View(self, node, node.op, taken, made)
+        if not any(split):
+            return view.reduction()
+        view.check_fields()
+        if not all(split):
+            raise Unruled("some of its results have {dims}, and others don't")
+        if not view.is_by_rows():
+            raise Unruled("there is no rule that computes it from some of the rows of {dims}")
+        return "rows"
+
+    def is_own_index(self, tensor: Tensor, dim: DimLike) -> bool:
+        """Return whether a tensor has the number of each row along its split axis, in its row.
+
+        Args:
+            tensor: The tensor.
+            dim: The number of rows.
+        """
+        while True:
+            axis = self.axis(tensor.type)
+            if axis is None or tensor.shape[axis] != dim:
+                return False
+            op = tensor.node.op
+            if isinstance(op, Arange):
+                return (op.start, op.step) == (0, 1)
+            if not isinstance(op, Reshape | BroadcastTo | IdentityOp | StopGradient | AsType):
+                return False
+            if isinstance(op, AsType) and not op.to.is_integer:
+                return False
+            (tensor,) = tensor.node.inputs
+
+
+class _View(NamedTuple):
+    """A node, as rules look at it.
+
+    Attributes:
+        splitting: The split dims.
+        node: The node.
+        op: Its op.
+        taken: The split axis of each input.
+        made: Those of the outputs.
+    """
+
+    splitting: Splitting
+    node: Node
+    op: Any
+    taken: list[int | None]
+    made: list[int | None]
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shapes of the inputs."""
+        return [t.shape for t in self.node.inputs]
+
+    def check_fields(self) -> None:
+        """See that fields depend on split dims only as far as the type does."""
+        for name, value in zip(self.op.fields, self.op.values, strict=True):
+            if name in _FROM_TYPES or not self.splitting.has(value):
+                continue
+            if not isinstance(self.op, Region) or isinstance(value, Dim):
+                raise Unruled(f"its {name} depends on {{dims}}")
+            for body in self.op.bodies:
+                self._check_body(body)
+
+    def _check_body(self, body: Body) -> None:
+        for node in body.nodes:
+            treatment = self.splitting.treatment(node)
+            name = node.op.name
+            if treatment not in ("same", "rows"):
+                raise Unruled(f"{name} in its body reduces over {{dims}}")
+            if treatment == "same" and self.splitting.has(node.op.values):
+                raise Unruled(f"{name} in its body uses the size of {{dims}}")
+            if isinstance(node.op, Arange) and treatment == "rows":
+                raise Unruled(f"{name} in its body numbers the rows of {{dims}}")
+            if not node.op.traits.isdisjoint((RANDOM, EFFECT)):
+                raise Unruled(f"{name} in its body is done once, and not for each shard")
+
+    def reduction(self) -> How:
+        """Return how results for all shards become that for all rows."""
+        op = self.op
+        if type(op) in _REDUCED:
+            return _REDUCED[type(op)]
+        if isinstance(op, MatMul):
+            return "sum"  # both along the axis that is summed over: others are in the result
+        if isinstance(op, ConvWeight) and self.taken == [0, 0]:
+            return "sum"
+        if isinstance(op, IndexAdd) and self.taken[0] is None and self.taken[1] is not None:
+            return "sum"
+        raise Unruled("there is no rule by which it reduces over {dims}")
+
+    def is_by_rows(self) -> bool:
+        """Return whether blocks of the inputs give the block of the outputs."""
+        op = self.op
+        if isinstance(op, Region):
+            return True  # its bodies are checked with its fields
+        if type(op) in _RULES:
+            return _RULES[type(op)](self)
+        if type(op).batch is leading:
+            count = leading_dims(op, [t.type for t in self.node.inputs])
+            return self.are_all(self.made[0]) and cast("int", self.made[0]) < count
+        if type(op).batch is along_axes:
+            axes = (op.axis,) if "axis" in op.fields else op.axes
+            return self.are_all(self.taken[0]) and self.taken[0] not in axes
+        # Inputs broadcast, and the output has only one split axis, so theirs are the same one.
+        return type(op).batch is None and ELEMENTWISE in op.traits
+
+    def are_all(self, axis: int | None) -> bool:
+        """Return whether all inputs are split along an axis."""
+        return axis is not None and all([one == axis for one in self.taken])
+
+    def indexes_own_rows(self) -> bool:
+        """Return whether an index of the split axis of x names the row that it is in."""
+        index = own_index(self.splitting, self.node)
+        if index is None:
+            return True  # that axis is not indexed
+        rows = self.shapes[0][cast("int", self.taken[0])]
+        return self.splitting.is_own_index(self.node.inputs[index], rows)
+
+
+def own_index(splitting: Splitting, node: Node) -> int | None:
+    """Return which input of a node indexes the split axis of its first input, or None."""
+    if not isinstance(node.op, Gather | Putting):
+        return None
+    axis = splitting.axis(node.inputs[0].type)
+    first = 2 if isinstance(node.op, Putting) else 1
+    if axis is None or not node.op.axis <= axis < node.op.axis + len(node.inputs) - first:
+        return None
+    return first + axis - node.op.axis
+
+
+def _reshape(view: _View) -> bool:
+    """The blocks of a reshape are those of its input if as many elements are before the axis."""
+    axis, (shape,) = view.taken[0], view.shapes
+    if axis is None:
+        return False
+    return bool(size_of(shape[:axis]) == size_of(view.node.types[0].shape[: view.made[0]]))
+
+
+def _one_axis(view: _View) -> bool:
+    """The split axis is found by its size, which no other axis of the output has."""
+    return True
+
+
+def _slice(view: _View) -> bool:
+    """A window may be of all rows."""
+    axis = view.taken[0]
+    if axis is None or not view.are_all(axis):
+        return False
+    window = view.op.starts[axis], view.op.lengths[axis], view.op.steps[axis]
+    return window == (0, view.shapes[0][axis], 1)
+
+
+def _attention(view: _View) -> bool:
+    """Queries, keys and values have the axis before their last two; a mask may broadcast."""
+    back = [None if a is None else a - len(s) for a, s in zip(view.taken, view.shapes, strict=True)]
+    return back[0] is not None and back[0] < -2 and len(set(back[:3])) == 1
+
+
+def _convolution(view: _View) -> bool:
+    return view.taken == [0, None]
+
+
+def _gather(view: _View) -> bool:
+    return view.indexes_own_rows()
+
+
+def _put(view: _View) -> bool:
+    return view.taken[0] is not None and view.taken[1] is not None and view.indexes_own_rows()
+
+
+_RULES: dict[type[Op], Callable[[_View], bool]] = {
+    Arange: _one_axis,
+    Attention: _attention,
+    AttentionGrad: _attention,
+    BroadcastTo: _one_axis,
+    Conv: _convolution,
+    Gather: _gather,
+    IndexAdd: _put,
+    IndexMax: _put,
+    IndexMin: _put,
+    IndexSet: _put,
+    MatMul: _one_axis,
+    PermuteDims: _one_axis,
+    Placeholder: _one_axis,
+    RandomBits: _one_axis,
+    Reshape: _reshape,
+    Slice: _slice,
+    SliceSet: _slice,
+}
+
+_REDUCED: dict[type[Op], How] = {All: "min", AnyOf: "max", Max: "max", Min: "min", Sum: "sum"}
