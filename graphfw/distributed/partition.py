@@ -6,6 +6,7 @@ ops and its types, in the body of a `gf.map` over the shards of the process; see
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -26,13 +27,14 @@ from graphfw.ir.types import Shape, TensorType
 from graphfw.ir.variable import Update
 from graphfw.ops.batching import changed
 from graphfw.ops.collectives.kinds import AllReduce, AxisIndex, How
+from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.ops.creation.ranges import Arange
 from graphfw.ops.random.draws import RandomBits
 from graphfw.ops.reduce.reductions import Truth
 from graphfw.ops.shape.gather_scatter import IndexAdd
+from graphfw.passes.control_flow import InlineCheckpoints
 from graphfw.runtime.effects import effects_in
 from graphfw.runtime.running import RunDescription
-from graphfw.transforms.custom import CustomGradient
 
 Made: TypeAlias = dict[Tensor, Tensor]
 """Tensors of the graph of all rows, with what stands for them."""
@@ -68,37 +70,35 @@ def partitioned(whole: RunDescription, shards: Shards) -> RunDescription:
     Raises:
         ShardingError: An op has no rule for what it is to do with split dims.
     """
-    pairs = [pair for update in whole.updates for pair in update.pairs]
-    values = [value for _, value in pairs]
-    tokens = effects_in(whole.graph, [*whole.fetches, *values], whole.feeds)
-    outputs = [*whole.fetches, *tokens, *values]
-    made = _Partition(outputs, whole, shards)
+    made = _Partition(whole, shards)
     if not made.is_split or (shards.processes == 1 and not shards.is_mapped):
         return whole
-    return made.described([*whole.fetches, *tokens])
+    return made.described()
 
 
 class _Partition:
     """The program of one process while it is made.
 
     Args:
-        outputs: What it computes, of the graph of all rows.
-        whole: What is described.
+        whole: The run that is described for all rows.
         shards: The shards.
 
     Attributes:
         is_split: Whether a split dim occurs in it.
     """
 
-    def __init__(self, outputs: Sequence[Tensor], whole: RunDescription, shards: Shards) -> None:
+    def __init__(self, whole: RunDescription, shards: Shards) -> None:
         self.whole, self.shards = whole, shards
         self.splitting = Splitting(shards.dims)
-        self.outputs = [_source(t) for t in outputs]
         self.graph = derive(whole.graph, ())
-        source = derive(whole.graph, outputs)
         self.treatments: dict[Node, Treatment] = {}
         self.levels: dict[Node, int] = {}
-        self.nodes = [node for node in source.nodes if not isinstance(node.op, CustomGradient)]
+        values = [value for update in whole.updates for _, value in update.pairs]
+        tokens = effects_in(whole.graph, [*whole.fetches, *values], whole.feeds)
+        source = derive(whole.graph, [*whole.fetches, *tokens, *values])
+        self.source = InlineCheckpoints().run(source, Counter())  # their bodies may reduce
+        self.fetch_count = len(self.source.outputs) - len(values)
+        self.nodes = self.source.nodes
         for node in self.nodes:
             self._look_at(node)
         self.is_split = any(
@@ -106,10 +106,14 @@ class _Partition:
             + [self.treatments[node] != "same" for node in self.nodes]
             + [self.splitting.has(node.op.values) for node in self.nodes if node.op.fields]
         )
+        self.outputs = [self._source(t) for t in self.source.outputs]
         self.nodes = self._live()
         self.made: Made = {}
         self.stacks: Made = {}
         self.uses_size = False
+        for node in self.nodes if self.is_split else ():
+            if COLLECTIVE in node.op.traits:
+                raise self._error(node, "a graph with {dims} has collectives of its own")
 
     # What is done with each node.
 
@@ -118,7 +122,10 @@ class _Partition:
             self.treatments[node] = self.splitting.treatment(node)
         except Unruled as refused:
             raise self._error(node, refused.reason) from None
-        self.levels[node] = max([self._level(t) for t in map(_source, node.inputs)], default=0)
+        self.levels[node] = max([self._level(t) for t in map(self._source, node.inputs)], default=0)
+
+    def _source(self, tensor: Tensor) -> Tensor:
+        return self.splitting.source(tensor)
 
     def _level(self, tensor: Tensor) -> int:
         """Return from which level on a tensor can be read: the number of reductions before it."""
@@ -137,7 +144,7 @@ class _Partition:
     def _reads(self, node: Node) -> list[Tensor]:
         """Return the inputs of a node, without those that only number the rows of a shard."""
         own = own_index(self.splitting, node)
-        return [_source(t) for number, t in enumerate(node.inputs) if number != own]
+        return [self._source(t) for number, t in enumerate(node.inputs) if number != own]
 
     def _live(self) -> list[Node]:
         """Return the nodes that the outputs need."""
@@ -166,20 +173,21 @@ class _Partition:
 
     # Making the program.
 
-    def described(self, fetches: Sequence[Tensor]) -> RunDescription:
-        """Return the program's description."""
+    def described(self) -> RunDescription:
+        """Return the run of one process."""
         with self.graph:
             feeds = [self._fed(t) for t in self.whole.feeds]
             self._in_levels() if self.shards.is_mapped else self._at_once()
-            found = [self._whole(_source(t)) for t in fetches]
+            found = list(map(self._whole, self.outputs))
+            fetches, values = found[: self.fetch_count], iter(found[self.fetch_count :])
             updates = [
-                Update([(v, self._whole(_source(t))) for v, t in one.pairs], self.graph, one.loc)
+                Update([(v, next(values)) for v, _ in one.pairs], self.graph, one.loc)
                 for one in self.whole.updates
             ]
             if self.uses_size and not self._has_collectives():
                 # The size of all rows is true only if all processes have as many.
-                found.append(self._process())
-        return RunDescription(self.graph, found, updates, feeds)
+                fetches.append(self._process())
+        return RunDescription(self.graph, fetches, updates, feeds)
 
     def _has_collectives(self) -> bool:
         return any([COLLECTIVE in node.op.traits for node in self.graph.nodes])
@@ -203,11 +211,14 @@ class _Partition:
     def _in_levels(self) -> None:
         """Make maps over the shards of the process, and between them what is the same in all."""
         maps = self._maps()
-        for level, one in enumerate(maps):
-            for node in self.nodes:
-                if self.levels[node] == level and node not in one.inside:
-                    with self.graph.located(node.loc):
-                        self._take(node) if self._is_source(node) else self._same(node)
+        between: list[list[Node]] = [[] for _ in maps]
+        for node in self.nodes:
+            if node not in maps[self.levels[node]].inside:
+                between[self.levels[node]].append(node)
+        for nodes, one in zip(between, maps, strict=True):
+            for node in nodes:
+                with self.graph.located(node.loc):
+                    self._take(node) if self._is_source(node) else self._same(node)
             if one.nodes:
                 self._map(one)
 
@@ -280,7 +291,7 @@ class _Partition:
 
     def _same(self, node: Node) -> None:
         """Make a node that is the same in all processes."""
-        inputs = tuple([self.made[_source(t)] for t in node.inputs])
+        inputs = tuple([self.made[self._source(t)] for t in node.inputs])
         if self.splitting.has(node.op.values):
             found = emit_all(self._of_all_rows(node.op), *inputs)
         elif all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
@@ -300,9 +311,11 @@ class _Partition:
         if isinstance(node.op, Arange):  # others are the same in all processes
             assert number is not None, node
             return (self._row_numbers(node.op, number),)
+        if isinstance(node.op, Barrier):
+            return self._barrier(node, here)
         own = own_index(self.splitting, node)
         inputs = [
-            _own(t) if position == own else self._value(_source(t), here)
+            _own(t) if position == own else self._value(self._source(t), here)
             for position, t in enumerate(node.inputs)
         ]
         if self._is_reduced(node) and isinstance(node.op, IndexAdd):
@@ -313,6 +326,14 @@ class _Partition:
         if isinstance(node.op, Truth) and self._is_reduced(node):
             return (F.astype(found[0], uint8),)
         return found
+
+    def _barrier(self, node: Node, here: Made) -> tuple[Tensor, ...]:
+        """Make a barrier for what it has of a shard."""
+        values = [self._value(t, here) for t in map(self._source, node.inputs)]
+        kept = [n for n, t in enumerate(node.outputs) if self.splitting.axis(t.type) is not None]
+        xs, others = [values[n] for n in kept], values[len(node.outputs) :]
+        apart = zip(kept, emit_all(Barrier(len(kept)), *xs, *others), strict=True)
+        return tuple((dict(enumerate(values)) | dict(apart))[n] for n in range(len(node.outputs)))
 
     def _value(self, tensor: Tensor, here: Made) -> Tensor:
         """Return the tensor that a node of a shard reads in the place of one of all rows."""
@@ -331,7 +352,7 @@ class _Partition:
         op = AllReduce(shards.axis_name, shards.processes, how, number)
         total = emit(op, partial_result)
         if isinstance(node.op, IndexAdd):
-            return self.made[_source(node.inputs[0])] + total
+            return self.made[self._source(node.inputs[0])] + total
         return F.astype(total, bool_) if isinstance(node.op, Truth) else total
 
     def _numbers_rows(self, node: Node) -> bool:
@@ -440,13 +461,6 @@ class _Map:
         """Add a node that belongs to it."""
         self.nodes.append(node)
         self.inside.add(node)
-
-
-def _source(tensor: Tensor) -> Tensor:
-    """Return a tensor that is the same to a run, and is no result of `gf.custom_gradient`."""
-    while isinstance(tensor.node.op, CustomGradient):
-        tensor = tensor.node.inputs[tensor.index]
-    return tensor
 
 
 def _own(tensor: Tensor) -> Tensor:

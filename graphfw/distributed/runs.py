@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -12,6 +12,7 @@ from graphfw.distributed.grid import Grid
 from graphfw.distributed.partition import Shards, partitioned
 from graphfw.errors import ArgumentError, counted
 from graphfw.ir.build import emit
+from graphfw.ir.dim import symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
 from graphfw.ir.mesh import AbstractMesh, Reduction
@@ -24,6 +25,8 @@ from graphfw.ops.collectives.collective import Collective, Connected
 from graphfw.ops.collectives.kinds import AxisIndex
 from graphfw.passes.base import Pass
 from graphfw.runtime.executor import Executable
+from graphfw.runtime.feeding import label
+from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.program import Program
 from graphfw.runtime.running import RunDescription, Runs
 from graphfw.runtime.state import State
@@ -77,7 +80,7 @@ class MeshRuns(Runs):
             seed, step = self.state.snapshot.seed, self.state.snapshot.step
             head = f"seed {seed}, step {step}, reduction {self._connection.reduction}\n"
             with self._connection.failing():
-                word = blake2b((head + program.digest).encode(), digest_size=16).digest()
+                word = _digest((head + program.digest).encode())
                 self._connection.compare(word, lambda: head + graph_text(program.source))
 
     def failed(self, program: Program | None, error: BaseException) -> None:
@@ -90,6 +93,9 @@ class MeshRuns(Runs):
         if not program.has_collectives:
             return super().execute(program, run, fed, sizes)
         word, text = self._word(program, sizes)
+        if not self._split.isdisjoint(program.symbols):
+            text = "\n".join([*self._fed_to_all(program, fed), text])
+            word = _digest(text.encode())
         with self._connection.run(word, lambda: text):
             found = super().execute(program, run, fed, sizes)
             if not program.updated:
@@ -115,9 +121,21 @@ class MeshRuns(Runs):
             ]
             rows = [f"{named[name]} for `{name}`" for name in sorted(self._split & named.keys())]
             text = "\n".join([*rows, *lines, f"program {program.digest}"])
-            known = blake2b(text.encode(), digest_size=16).digest(), text
+            known = _digest(text.encode()), text
             self._words[program.digest, sizes] = known
         return known
+
+    def _fed_to_all(self, program: Program, fed: Sequence[Any]) -> Iterator[str]:
+        """Yield a line for each feed of which the processes don't have rows, but the same."""
+        for tensor, array in zip(program.feeds, fed, strict=True):
+            if self._split.isdisjoint(frozenset().union(*map(symbols_of, tensor.shape))):
+                values = to_numpy(array)
+                shown = str(values) if values.size == 1 else _digest(values.tobytes()).hex()
+                yield f"{shown} fed to {label(tensor)}, which is not split"
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
 
 
 def check_shards(shards: int, axis_name: str, count: int) -> None:

@@ -20,6 +20,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import along_axes, leading, leading_dims
 from graphfw.ops.collectives.kinds import How
+from graphfw.ops.control.checkpoint_ops import Barrier, FirstInputs
 from graphfw.ops.control.region_op import Region
 from graphfw.ops.creation.inputs import IdentityOp, StopGradient
 from graphfw.ops.creation.ranges import Arange
@@ -125,15 +126,32 @@ class Splitting:
             if any(map(self.has, nested(node.op.values))):
                 raise Unruled("its body uses {dims}")
             return "same"
+        if isinstance(node.op, FirstInputs):
+            return "rows"  # it yields what it takes; see `source`
         view = _View(self, node, node.op, taken, made)
         if not any(split):
             return view.reduction()
         view.check_fields()
+        if not node.op.traits.isdisjoint((RANDOM, EFFECT)) and not isinstance(node.op, RandomBits):
+            raise Unruled("it is done once, and not for each shard of {dims}")
         if not all(split):
             raise Unruled("some of its results have {dims}, and others don't")
         if not view.is_by_rows():
             raise Unruled("there is no rule that computes it from some of the rows of {dims}")
         return "rows"
+
+    def source(self, tensor: Tensor) -> Tensor:
+        """Return the tensor that `gf.custom_gradient` and barriers yield as a tensor.
+
+        Barriers go on keeping split tensors apart from what equals them.
+        """
+        while isinstance(tensor.node.op, FirstInputs):
+            node = tensor.node
+            is_split = self.axis(tensor.type) is not None
+            if isinstance(node.op, Barrier) and (is_split or self.treatment(node) == "same"):
+                break
+            tensor = node.inputs[tensor.index]
+        return tensor
 
     def is_own_index(self, tensor: Tensor, dim: DimLike) -> bool:
         """Return whether a tensor has the number of each row along its split axis, in its row.

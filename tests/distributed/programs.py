@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +55,34 @@ def train(mesh: Mesh, steps: int = 5, reduction: Reduction = "ordered") -> str:
             feeds = {x: images[rows], y: labels[rows], kept: mask[rows].astype(np.float32)}
             value, _ = session.run([loss, step], feeds)
         state = session.state_dict()
+    return digest_of(state, value)
+
+
+def digest_of(state: Mapping[str, np.ndarray], value: np.ndarray) -> str:
+    """Return a digest of contents and a loss."""
     texts = [f"{name} {np.asarray(state[name]).tobytes().hex()}" for name in sorted(state)]
     return hashlib.sha256("\n".join([*texts, value.tobytes().hex()]).encode()).hexdigest()
+
+
+def train_split(mesh: Mesh, steps: int = 5) -> str:
+    """Train such a network on rows that are split; return a digest of all state."""
+    rows = SHARDS * _ROWS
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(rows, 20)).astype(np.float32)
+    labels = rng.integers(0, 5, rows)
+    with gf.Graph(mesh=mesh) as g:
+        x = gf.placeholder(("batch", 20), name="x", split={"batch": "data"})
+        y = gf.placeholder(("batch",), gf.int64, name="y")
+        hidden, out = gf.nn.Linear(20, 16), gf.nn.Linear(16, 5)
+        kept = gf.nn.Dropout(0.2)(gf.tanh(hidden(x)))
+        loss = gf.nn.cross_entropy(out(kept), y)
+        step = gf.optim.Adam(1e-2, clip_norm=0.5).minimize(loss)
+    own = mesh.shards("data", rows)
+    feeds = {x: images[own.start : own.stop], y: labels[own.start : own.stop]}
+    with gf.Session(g, threads=1, shards=SHARDS) as session:
+        for _ in range(steps):
+            value, _ = session.run([loss, step], feeds)
+        return digest_of(session.state_dict(), value)
 
 
 def failing(mesh: Mesh, how: str, check_finite: bool = False) -> tuple[list[str], list[float]]:
@@ -131,6 +158,8 @@ if __name__ == "__main__":
     if name == "train":
         how: Reduction = "fast" if "fast" in arguments else "ordered"
         text = train(processes, int(arguments[0]), how)
+    elif name == "train_split":
+        text = train_split(processes, int(arguments[0]))
     elif name == "failing":
         steps, contents = failing(processes, arguments[0], arguments[0] == "nan")
         text = "; ".join([str(contents), *[step.splitlines()[0] for step in steps]])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from graphfw.distributed import Mesh
-from tests.distributed.programs import train
+from tests.distributed.programs import train, train_split
 
 pytest.importorskip("mpi4py")
 LAUNCHER = Path(sys.executable).with_name("mpiexec")
@@ -64,6 +64,13 @@ def test_training_has_the_bits_of_one_process(started, count: int):
     end = started(count, "train", "5")
     assert end.status == 0, end.errors
     assert end.results == dict.fromkeys(range(count), train(Mesh(data=1)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_training_on_split_rows_has_the_bits_of_one_process(started, count: int):
+    end = started(count, "train_split", "5")
+    assert end.status == 0, end.errors
+    assert end.results == dict.fromkeys(range(count), train_split(Mesh(data=1)))
 
 
 def test_fast_sums_are_the_same_in_all_processes(started):

@@ -60,6 +60,22 @@ def language(x: gf.Tensor, y: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
     return found, gf.nn.cross_entropy(gf.reshape(found, (-1, 5)), gf.reshape(y, (-1,)))
 
 
+@gf.custom_gradient
+def clipped(x: gf.Tensor) -> Any:
+    """Return sin(x), with small cotangents."""
+    return gf.sin(x), lambda ct: gf.clip(ct, -0.01, 0.01) * gf.cos(x)
+
+
+def checkpointed(x: gf.Tensor, y: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
+    """Return the same of a network whose middle is computed again, with a rule and a check."""
+    first, middle, out = gf.nn.Linear(20, 16), gf.nn.Linear(16, 16), gf.nn.Linear(16, 3)
+    dropout = gf.nn.Dropout(0.3)
+    gf.check(gf.all(x < 100), "x reaches {}", gf.max(x))
+    hidden = gf.checkpoint(lambda h: dropout(gf.relu(middle(h))) + h)(gf.tanh(first(x)))
+    found = out(clipped(hidden))
+    return found, gf.nn.cross_entropy(found, y)
+
+
 def regression(x: gf.Tensor, y: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
     """Return the same with reductions of all kinds, row numbers, and the number of rows."""
     found = gf.nn.Linear(20, 3)(x)
@@ -71,6 +87,11 @@ def regression(x: gf.Tensor, y: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
 CASES: dict[str, tuple[Callable[..., Any], np.ndarray, np.ndarray]] = {
     "perceptron": (
         perceptron,
+        _rng.normal(size=(ROWS, 20)).astype(np.float32),
+        _rng.integers(0, 3, ROWS),
+    ),
+    "checkpointed": (
+        checkpointed,
         _rng.normal(size=(ROWS, 20)).astype(np.float32),
         _rng.integers(0, 3, ROWS),
     ),
@@ -152,6 +173,15 @@ def test_each_process_has_one_shard_if_none_are_asked_for(name: str, reduction: 
 def test_one_process_without_shards_computes_the_bits_of_a_graph_that_is_not_split():
     split = train(Mesh(data=1), "perceptron", split=True)
     assert split.bits == train(Mesh(data=1), "perceptron", split=False).bits
+
+
+@pytest.mark.slow
+def test_mixed_precision_keeps_the_bits():
+    options = {"shards": 4, "precision": "mixed-bf16"}
+    found = [
+        SimulatedMesh(data=n).run(lambda m: train(m, "perceptron", True, **options)) for n in (1, 4)
+    ]
+    assert len({one.bits for processes in found for one in processes}) == 1
 
 
 @pytest.mark.parametrize("options", [{"debug": True}, {"check_finite": True}], ids=str)

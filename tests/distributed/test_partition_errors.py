@@ -11,6 +11,7 @@ import pytest
 import graphfw as gf
 from graphfw.distributed import Mesh, SimulatedMesh
 from graphfw.errors import DistributedError, ShardingError
+from graphfw.extend import ELEMENTWISE, NONDIFF, PURE, RANDOM
 
 
 def split_placeholder(mesh: Mesh | None, split: Any, shape: Any = ("batch", 3)) -> None:
@@ -177,3 +178,52 @@ def test_shards_that_are_no_number(shards: Any):
 def test_shards_without_a_mesh():
     with pytest.raises(gf.ArgumentError, match="there is none"):
         gf.Session(gf.Graph(), shards=8)
+
+
+def test_processes_with_other_values_of_what_is_not_split():
+    def program(mesh: Mesh, rate: Any) -> None:
+        with gf.Graph(mesh=mesh) as g:
+            x = gf.placeholder(("batch",), name="x", split={"batch": "data"})
+            r = gf.placeholder(rate.shape, name="rate")
+            total = gf.sum(x) * r
+        with gf.Session(g) as session:
+            session.run(total, {x: np.ones(2, np.float32), r: rate})
+
+    rates = np.asarray([0.5, 0.25], np.float32)
+    for text in errors_of(lambda mesh: program(mesh, rates[mesh.rank])):
+        assert text.startswith("DistributedError: the processes don't do the same")
+        assert '0.5 fed to "rate", which is not split' in text
+    rates = np.asarray([[0.5, 1.0], [0.25, 1.0]], np.float32)
+    for text in errors_of(lambda mesh: program(mesh, rates[mesh.rank])):
+        assert 'fed to "rate", which is not split' in text
+    assert errors_of(lambda mesh: program(mesh, rates[0])) == ["", ""]
+
+
+def test_collectives_beside_split_dims():
+    def call(x: gf.Tensor) -> gf.Tensor:
+        return x * gf.astype(gf.distributed.axis_index("data"), gf.float32)
+
+    with pytest.raises(ShardingError, match="a graph with `batch` has collectives of its own"):
+        compiled(Mesh(data=1), call)
+
+
+def test_draws_of_other_packages_have_no_rule():
+    @gf.op("tests.noise_of_rows")
+    class Noise(gf.Op):
+        """Noise that is added by rows.  x: [*A]  ->  [*A]"""
+
+        key: str = "noise"
+        traits = frozenset({PURE, ELEMENTWISE, RANDOM})
+        vjp = NONDIFF
+
+        def shape(self, x: Any) -> Any:
+            return x
+
+        def dtype(self, x: Any) -> Any:
+            return x
+
+        def eval(self, xp: Any, x: Any, *, rng: Any) -> Any:
+            return x
+
+    with pytest.raises(ShardingError, match="is done once, and not for each shard of `batch`"):
+        compiled(Mesh(data=1), lambda x: gf.apply(Noise(), x))
