@@ -25,6 +25,7 @@ from graphfw.ir.splits import SplitDim
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ir.variable import Update
+from graphfw.ir.walk import ancestors
 from graphfw.ops.batching import changed
 from graphfw.ops.collectives.kinds import AllReduce, AxisIndex, How
 from graphfw.ops.control.checkpoint_ops import Barrier
@@ -107,6 +108,11 @@ class _Partition:
             + [self.splitting.has(node.op.values) for node in self.nodes if node.op.fields]
         )
         self.outputs = [self._source(t) for t in self.source.outputs]
+        for tensor in self.outputs:
+            try:
+                self.splitting.check_outputs([tensor])
+            except Unruled as refused:
+                raise self._error(tensor.node, refused.reason) from None
         self.nodes = self._live()
         self.made: Made = {}
         self.stacks: Made = {}
@@ -129,17 +135,22 @@ class _Partition:
 
     def _level(self, tensor: Tensor) -> int:
         """Return from which level on a tensor can be read: the number of reductions before it."""
-        return self.levels[tensor.node] + self._is_reduced(tensor.node)
+        return self.levels[tensor.node] + (self._reduction(tensor) is not None)
 
-    def _is_reduced(self, node: Node) -> bool:
-        return self.treatments[node] not in ("same", "rows")
+    def _reduction(self, tensor: Tensor) -> How | None:
+        """Return how a tensor's values for shards become that for all rows, if they do."""
+        treatment = self.treatments[tensor.node]
+        if treatment == "same" or (treatment == "rows" and not self.splitting.is_sum(tensor)):
+            return None
+        return "sum" if treatment == "rows" else treatment
 
-    def _is_by_rows(self, node: Node) -> bool:
-        return self.treatments[node] == "rows"
+    def _is_by_rows(self, tensor: Tensor) -> bool:
+        return self.treatments[tensor.node] == "rows" and not self.splitting.is_sum(tensor)
 
     def _is_source(self, node: Node) -> bool:
         """Return whether a node's rows are there before anything is computed."""
-        return self._is_by_rows(node) and isinstance(node.op, Placeholder | RandomBits)
+        is_one = isinstance(node.op, Placeholder | RandomBits)
+        return is_one and self.treatments[node] == "rows"
 
     def _reads(self, node: Node) -> list[Tensor]:
         """Return the inputs of a node, without those that only number the rows of a shard."""
@@ -184,13 +195,11 @@ class _Partition:
                 Update([(v, next(values)) for v, _ in one.pairs], self.graph, one.loc)
                 for one in self.whole.updates
             ]
-            if self.uses_size and not self._has_collectives():
+            nodes = ancestors(found)
+            if self.uses_size and not any([COLLECTIVE in node.op.traits for node in nodes]):
                 # The size of all rows is true only if all processes have as many.
                 fetches.append(self._process())
         return RunDescription(self.graph, fetches, updates, feeds)
-
-    def _has_collectives(self) -> bool:
-        return any([COLLECTIVE in node.op.traits for node in self.graph.nodes])
 
     def _at_once(self) -> None:
         """Make all nodes, in a process that has one shard."""
@@ -203,10 +212,10 @@ class _Partition:
                 elif self._is_source(node):
                     self._take(node)
                 else:
-                    blocks = self._block(node, self.made, number)
-                    if self._is_reduced(node):
-                        blocks = (self._reduced(node, blocks[0]),)
-                    self.made.update(zip(node.outputs, blocks, strict=True))
+                    for t, block in zip(
+                        node.outputs, self._block(node, self.made, number), strict=True
+                    ):
+                        self.made[t] = self._reduced(t, block) if self._reduction(t) else block
 
     def _in_levels(self) -> None:
         """Make maps over the shards of the process, and between them what is the same in all."""
@@ -239,7 +248,7 @@ class _Partition:
 
     def _want(self, tensor: Tensor, maps: Sequence[_Map]) -> None:
         """Have a tensor's blocks yielded by the map that computes them."""
-        if self._is_by_rows(tensor.node) and not self._is_source(tensor.node):
+        if self._is_by_rows(tensor) and not self._is_source(tensor.node):
             maps[self.levels[tensor.node]].yielded.setdefault(tensor)
 
     def _connect(self, one: _Map) -> None:
@@ -247,12 +256,12 @@ class _Partition:
         taken: dict[Tensor, None] = {}
         for node in one.nodes:
             for t in self._reads(node):
-                if self._is_by_rows(t.node) and t.node not in one.inside:
+                if self._is_by_rows(t) and t.node not in one.inside:
                     taken.setdefault(t)
         again: list[Node] = []
         for tensor in sorted(taken, key=lambda t: t.node.serial, reverse=True):
             node = tensor.node
-            inputs = [t for t in self._reads(node) if self._is_by_rows(t.node)]
+            inputs = [t for t in self._reads(node) if self._is_by_rows(t)]
             is_cheap = not node.op.traits.isdisjoint((ALIAS, ELEMENTWISE)) or not inputs
             at_hand = all([t in taken or self._is_source(t.node) for t in inputs])
             if is_cheap and at_hand and len(node.types) == 1 and not self._is_source(node):
@@ -264,7 +273,7 @@ class _Partition:
 
     def _map(self, one: _Map) -> None:
         """Make a map, and reduce over all shards what it yields for that."""
-        reduced = [node for node in one.nodes if self._is_reduced(node)]
+        reduced = [t for node in one.nodes for t in node.outputs if self._reduction(t)]
         yielded = list(one.yielded)
         sequences = [self.stacks[t] for t in one.taken]
         numbered = any(map(self._numbers_rows, one.nodes))
@@ -278,14 +287,14 @@ class _Partition:
                 with body.located(node.loc):
                     found = self._block(node, here, blocks[-1])
                     here.update(zip(node.outputs, found, strict=True))
-            return [here[t] for t in (*yielded, *[node.outputs[0] for node in reduced])]
+            return [here[t] for t in (*yielded, *reduced)]
 
         with self.graph.located(one.nodes[0].loc):
             found = F.map(shard, sequences)
         self.stacks.update(zip(yielded, found, strict=False))
-        for node, stack in zip(reduced, found[len(yielded) :], strict=True):
-            with self.graph.located(node.loc):
-                self.made[node.outputs[0]] = self._reduced(node, stack)
+        for tensor, stack in zip(reduced, found[len(yielded) :], strict=True):
+            with self.graph.located(tensor.node.loc):
+                self.made[tensor] = self._reduced(tensor, stack)
 
     # The nodes of the program.
 
@@ -318,12 +327,12 @@ class _Partition:
             _own(t) if position == own else self._value(self._source(t), here)
             for position, t in enumerate(node.inputs)
         ]
-        if self._is_reduced(node) and isinstance(node.op, IndexAdd):
+        if self._is_index_sum(node):
             inputs[0] = F.zeros_like(inputs[0])  # what it adds to comes after the reduction
         graph = current_graph()
         taken = tuple([admitted(t, graph, node.op.name) for t in inputs])
         found = graph.append(rewire(node, taken, graph))
-        if isinstance(node.op, Truth) and self._is_reduced(node):
+        if isinstance(node.op, Truth) and self.treatments[node] != "rows":
             return (F.astype(found[0], uint8),)
         return found
 
@@ -345,18 +354,22 @@ class _Partition:
             return here[tensor]
         return self.made[tensor]
 
-    def _reduced(self, node: Node, partial_result: Tensor) -> Tensor:
-        """Return the result of a node for all rows, from its results for shards."""
-        how, shards = cast("How", self.treatments[node]), self.shards
+    def _is_index_sum(self, node: Node) -> bool:
+        """Return whether a node adds rows to what has none, as the gradient of an embedding."""
+        return isinstance(node.op, IndexAdd) and self.treatments[node] == "sum"
+
+    def _reduced(self, tensor: Tensor, partial_result: Tensor) -> Tensor:
+        """Return a tensor for all rows, from its values for shards."""
+        node, how, shards = tensor.node, cast("How", self._reduction(tensor)), self.shards
         number = shards.total if shards.is_mapped else 0
         op = AllReduce(shards.axis_name, shards.processes, how, number)
         total = emit(op, partial_result)
-        if isinstance(node.op, IndexAdd):
+        if self._is_index_sum(node):
             return self.made[self._source(node.inputs[0])] + total
         return F.astype(total, bool_) if isinstance(node.op, Truth) else total
 
     def _numbers_rows(self, node: Node) -> bool:
-        return self._is_by_rows(node) and isinstance(node.op, Arange)
+        return self.treatments[node] == "rows" and isinstance(node.op, Arange)
 
     def _row_numbers(self, op: Arange, number: Tensor) -> Tensor:
         """Return the block of a range that is in the shard of a number."""

@@ -8,20 +8,21 @@ to be reduced over all shards. What no rule covers is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from graphfw.ir.body import Body
 from graphfw.ir.dim import Dim, DimLike, substitute, symbol, symbols_of
 from graphfw.ir.op import EFFECT, ELEMENTWISE, RANDOM, Nested, Op, nested
 from graphfw.ir.shape import size_of
-from graphfw.ir.sources import Placeholder
+from graphfw.ir.sources import ConstantOp, Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import along_axes, leading, leading_dims
 from graphfw.ops.collectives.kinds import How
 from graphfw.ops.control.checkpoint_ops import Barrier, FirstInputs
 from graphfw.ops.control.region_op import Region
+from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.creation.inputs import IdentityOp, StopGradient
 from graphfw.ops.creation.ranges import Arange
 from graphfw.ops.elementwise.cast import AsType
@@ -29,7 +30,7 @@ from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
 from graphfw.ops.random.draws import RandomBits
-from graphfw.ops.reduce.reductions import All, AnyOf, Max, Min, Sum
+from graphfw.ops.reduce.reductions import All, AnyOf, Max, Min, Reduction, Sum
 from graphfw.ops.shape.gather_scatter import (
     Gather,
     IndexAdd,
@@ -38,7 +39,7 @@ from graphfw.ops.shape.gather_scatter import (
     Slice,
     SliceSet,
 )
-from graphfw.ops.shape.movement import BroadcastTo, PermuteDims, Reshape
+from graphfw.ops.shape.movement import BroadcastTo, Movement, PermuteDims, Reshape
 from graphfw.ops.shape.scatter_extremes import IndexMax, IndexMin
 
 Treatment: TypeAlias = Literal["same", "rows"] | How
@@ -70,6 +71,8 @@ class Splitting:
     def __init__(self, names: Collection[str]) -> None:
         self.names = frozenset(names)
         self._axes: dict[Shape, int | None] = {}
+        self._outer: dict[Node, DimLike] = {}
+        self._sums: dict[Node, frozenset[int]] = {}
 
     def axis(self, kind: TensorType) -> int | None:
         """Return the axis along which tensors of a type are split, or None.
@@ -126,8 +129,11 @@ class Splitting:
             if any(map(self.has, nested(node.op.values))):
                 raise Unruled("its body uses {dims}")
             return "same"
+        self._find_outer(node, taken, made)
         if isinstance(node.op, FirstInputs):
             return "rows"  # it yields what it takes; see `source`
+        if isinstance(node.op, Scan):
+            return self._scan(node, node.op, split)
         view = _View(self, node, node.op, taken, made)
         if not any(split):
             return view.reduction()
@@ -139,6 +145,79 @@ class Splitting:
         if not view.is_by_rows():
             raise Unruled("there is no rule that computes it from some of the rows of {dims}")
         return "rows"
+
+    def outer(self, tensor: Tensor) -> DimLike:
+        """Return how often the rows of all shards come one after the other along the split axis.
+
+        It is more than once where [time, batch] has become [time*batch]. Within such an axis the
+        rows of a shard have other neighbours than those of all shards; for sums that is the same.
+        """
+        return self._outer.get(tensor.node, 1)
+
+    def _find_outer(self, node: Node, taken: list[int | None], made: list[int | None]) -> None:
+        split = [t for t, axis in zip(node.inputs, taken, strict=True) if axis is not None]
+        outers = {self.outer(t) for t in split}
+        if isinstance(node.op, Reshape) and taken[0] is not None and made[0] is not None:
+            (x,) = split
+            before = size_of(x.shape[: taken[0]]) * self.outer(x)
+            after = size_of(node.types[0].shape[: made[0]])
+            outer = 0 if after == 0 else before // after
+            factor = self.factor(node.types[0].shape[made[0]])
+            if outer == 0 or outer * after != before or (factor or 0) % outer != 0:
+                raise Unruled("it would put rows of {dims} between others")
+            outers = {outer}
+        if outers <= {1}:
+            return
+        if len(outers) > 1:
+            raise Unruled("its operands have the rows of {dims} in different orders")
+        is_pointwise = type(node.op).batch is None and ELEMENTWISE in node.op.traits
+        if not is_pointwise and not isinstance(node.op, _ANY_ORDER):
+            raise Unruled("an axis of its operand is made of {dims} and of one before it")
+        (self._outer[node],) = outers
+
+    def _scan(self, node: Node, op: Scan, split: Sequence[bool]) -> Treatment:
+        """Return how a scan is computed, and note which results are sums for one shard."""
+        if self.has(op.length):
+            raise Unruled("its length depends on {dims}")
+        sums = _IncompleteSums(self, op)
+        for number in sums.carries:
+            if not _is_zero(node.inputs[number]):
+                raise Unruled("a sum over {dims} in its body does not begin with 0")
+        if not all([one or number in sums.outputs for number, one in enumerate(split)]):
+            raise Unruled("some of its results have {dims}, and others don't")
+        self._sums[node] = sums.outputs
+        return "rows"
+
+    def is_sum(self, tensor: Tensor) -> bool:
+        """Return whether a result of a scan for a shard is to be added to those for the others."""
+        return tensor.index in self._sums.get(tensor.node, ())
+
+    def check_outputs(self, outputs: Sequence[Tensor]) -> None:
+        """See that outputs of a graph or a body have the rows of each shard side by side."""
+        for tensor in outputs:
+            if self.outer(tensor) != 1 and self.axis(tensor.type) is not None:
+                raise Unruled("an axis of it is made of {dims} and of one before it")
+
+    def check_body(self, body: Body) -> None:
+        """See that the nodes of a body, or of its bodies, need no rows but those of a shard."""
+        for node in body.nodes:
+            treatment = self.body_treatment(node)
+            if treatment not in ("same", "rows"):
+                raise Unruled(f"{node.op.name} in its body reduces over {{dims}}")
+        self.check_outputs(body.outputs)
+
+    def body_treatment(self, node: Node) -> Treatment:
+        """Return how a node of a body is computed; in a body it asks for nothing but rows."""
+        treatment, name = self.treatment(node), node.op.name
+        if treatment == "same" and self.has(node.op.values):
+            raise Unruled(f"{name} in its body uses the size of {{dims}}")
+        if treatment == "rows" and isinstance(node.op, Arange):
+            raise Unruled(f"{name} in its body numbers the rows of {{dims}}")
+        if self._sums.get(node):
+            raise Unruled(f"{name} in its body reduces over {{dims}}")
+        if not node.op.traits.isdisjoint((RANDOM, EFFECT)):
+            raise Unruled(f"{name} in its body is done once, and not for each shard")
+        return treatment
 
     def source(self, tensor: Tensor) -> Tensor:
         """Return the tensor that `gf.custom_gradient` and barriers yield as a tensor.
@@ -204,20 +283,7 @@ class _View(NamedTuple):
             if not isinstance(self.op, Region) or isinstance(value, Dim):
                 raise Unruled(f"its {name} depends on {{dims}}")
             for body in self.op.bodies:
-                self._check_body(body)
-
-    def _check_body(self, body: Body) -> None:
-        for node in body.nodes:
-            treatment = self.splitting.treatment(node)
-            name = node.op.name
-            if treatment not in ("same", "rows"):
-                raise Unruled(f"{name} in its body reduces over {{dims}}")
-            if treatment == "same" and self.splitting.has(node.op.values):
-                raise Unruled(f"{name} in its body uses the size of {{dims}}")
-            if isinstance(node.op, Arange) and treatment == "rows":
-                raise Unruled(f"{name} in its body numbers the rows of {{dims}}")
-            if not node.op.traits.isdisjoint((RANDOM, EFFECT)):
-                raise Unruled(f"{name} in its body is done once, and not for each shard")
+                self.splitting.check_body(body)
 
     def reduction(self) -> How:
         """Return how results for all shards become that for all rows."""
@@ -261,6 +327,65 @@ class _View(NamedTuple):
         return self.splitting.is_own_index(self.node.inputs[index], rows)
 
 
+class _IncompleteSums:
+    """The sums over rows in the body of a scan, which are complete when those of shards are added.
+
+    As in its gradient, where a carry adds up the gradients of weights. What is linear in them may
+    be computed before they are complete.
+
+    Args:
+        splitting: The split dims.
+        op: The scan.
+
+    Attributes:
+        carries: The carries that are such sums, by number.
+        outputs: The outputs that are, by number.
+    """
+
+    def __init__(self, splitting: Splitting, op: Scan) -> None:
+        body = op.body
+        treatments = {node: splitting.body_treatment(node) for node in body.nodes}
+        splitting.check_outputs(body.outputs)
+        if not {*treatments.values()} <= {"same", "rows", "sum"}:
+            names = [node.op.name for node, one in treatments.items() if one in ("max", "min")]
+            raise Unruled(f"{names[0]} in its body reduces over {{dims}}")
+        own = body.parameters[1 : 1 + op.carries]
+        self.carries: set[int] = set()
+        found: set[Node] = set()
+        while True:
+            sums = {own[number].node for number in self.carries}
+            for node, treatment in treatments.items():
+                if treatment == "sum" or any([t.node in sums for t in node.inputs]):
+                    sums.add(node)
+            carried = {n for n, t in enumerate(body.outputs[: op.carries]) if t.node in sums}
+            if carried == self.carries and sums == found:
+                break
+            self.carries, found = carried, sums
+        for node, treatment in treatments.items():
+            incomplete = [t.node in sums for t in node.inputs]
+            if any(incomplete) and not (treatment == "same" and _is_linear(node.op, incomplete)):
+                name = node.op.name
+                raise Unruled(f"{name} in its body uses a sum over {{dims}} of one shard alone")
+        self.outputs = frozenset([n for n, t in enumerate(body.outputs) if t.node in sums])
+
+
+def _is_linear(op: Op, moving: Sequence[bool]) -> bool:
+    """Return whether an op is linear in those of its operands that move."""
+    if op.name in ("multiply", "chain_multiply"):
+        return sum(moving) == 1
+    if op.name in ("divide", "chain_divide"):
+        return list(moving) == [True, False]
+    return all(moving) and (isinstance(op, Movement) or op.name in ("add", "negative", "subtract"))
+
+
+def _is_zero(tensor: Tensor) -> bool:
+    """Return whether a tensor has zeros for elements."""
+    while isinstance(tensor.node.op, Movement):
+        (tensor,) = tensor.node.inputs
+    op = tensor.node.op
+    return isinstance(op, ConstantOp) and not op.value.array.any()
+
+
 def own_index(splitting: Splitting, node: Node) -> int | None:
     """Return which input of a node indexes the split axis of its first input, or None."""
     if not isinstance(node.op, Gather | Putting):
@@ -270,14 +395,6 @@ def own_index(splitting: Splitting, node: Node) -> int | None:
     if axis is None or not node.op.axis <= axis < node.op.axis + len(node.inputs) - first:
         return None
     return first + axis - node.op.axis
-
-
-def _reshape(view: _View) -> bool:
-    """The blocks of a reshape are those of its input if as many elements are before the axis."""
-    axis, (shape,) = view.taken[0], view.shapes
-    if axis is None:
-        return False
-    return bool(size_of(shape[:axis]) == size_of(view.node.types[0].shape[: view.made[0]]))
 
 
 def _one_axis(view: _View) -> bool:
@@ -312,6 +429,9 @@ def _put(view: _View) -> bool:
     return view.taken[0] is not None and view.taken[1] is not None and view.indexes_own_rows()
 
 
+_ANY_ORDER = (BroadcastTo, IdentityOp, MatMul, PermuteDims, Reduction, Reshape, StopGradient)
+"""The ops, besides elementwise ones, to which it is the same in which order the rows are."""
+
 _RULES: dict[type[Op], Callable[[_View], bool]] = {
     Arange: _one_axis,
     Attention: _attention,
@@ -327,7 +447,7 @@ _RULES: dict[type[Op], Callable[[_View], bool]] = {
     PermuteDims: _one_axis,
     Placeholder: _one_axis,
     RandomBits: _one_axis,
-    Reshape: _reshape,
+    Reshape: _one_axis,
     Slice: _slice,
     SliceSet: _slice,
 }

@@ -60,6 +60,12 @@ def language(x: gf.Tensor, y: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
     return found, gf.nn.cross_entropy(gf.reshape(found, (-1, 5)), gf.reshape(y, (-1,)))
 
 
+def recurrent(x: gf.Tensor, y: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
+    """Return the same of a recurrent layer, whose gradient sums in a loop."""
+    found = gf.nn.Linear(6, 3)(gf.nn.LSTM(5, 6)(gf.moveaxis(x, 1, 0))[0][-1])
+    return found, gf.nn.cross_entropy(found, y)
+
+
 @gf.custom_gradient
 def clipped(x: gf.Tensor) -> Any:
     """Return sin(x), with small cotangents."""
@@ -98,6 +104,11 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, np.ndarray]] = {
     "convolutional": (
         convolutional,
         _rng.normal(size=(ROWS, 3, 8, 8)).astype(np.float32),
+        _rng.integers(0, 3, ROWS),
+    ),
+    "recurrent": (
+        recurrent,
+        _rng.normal(size=(ROWS, 7, 5)).astype(np.float32),
         _rng.integers(0, 3, ROWS),
     ),
     "language": (language, _rng.integers(0, 5, (ROWS, 6)), _rng.integers(0, 5, (ROWS, 6))),

@@ -1,4 +1,4 @@
-"""What contradicts itself, or has no rule, is an error on the user's line."""
+"""Annotations that contradict each other, and ops without a rule, are errors on their lines."""
 
 from __future__ import annotations
 
@@ -81,7 +81,16 @@ def compiled(mesh: Mesh, function: Callable[[gf.Tensor], gf.Tensor]) -> None:
         (lambda x: gf.prod(x), "prod: there is no rule by which it reduces"),
         (lambda x: gf.take(x, gf.asarray([1, 0]), axis=0), "gather: there is no rule"),
         (lambda x: x @ gf.matrix_transpose(x), "matmul: axis 0, `batch`, and axis 1, `batch`,"),
-        (lambda x: gf.reshape(x, (4, x.shape[0])), "reshape: there is no rule"),
+        (lambda x: gf.reshape(x, (4, x.shape[0])), "reshape: it would put rows of `batch` between"),
+        (lambda x: gf.flatten(gf.matrix_transpose(x)), "an axis of it is made of `batch` and of"),
+        (
+            lambda x: gf.flatten(gf.matrix_transpose(x)) + gf.flatten(x),
+            "add: its operands have the rows of `batch` in different orders",
+        ),
+        (
+            lambda x: gf.sort(gf.reshape(gf.matrix_transpose(x), (-1, 1)), axis=1),
+            "sort: an axis of its operand is made of `batch` and of one before it",
+        ),
         (lambda x: gf.reshape(x, (-1, 8)), "only multiples of `batch` can be split"),
         (lambda x: gf.distributed.all_reduce(x, "data"), "all_reduce: there is no rule"),
         (
@@ -91,7 +100,27 @@ def compiled(mesh: Mesh, function: Callable[[gf.Tensor], gf.Tensor]) -> None:
         (lambda x: gf.map(lambda row: row * 2, x), "scan: its length depends on `batch`"),
         (
             lambda x: gf.scan(lambda c, _: (c + gf.mean(x), None), 0.0, length=3)[0],
-            "scan: there is no rule by which it reduces",
+            "scan: dim_value in its body uses the size of `batch`",
+        ),
+        (
+            lambda x: gf.scan(lambda c, _: (c * gf.sum(x), None), 0.0, length=3)[0],
+            "scan: multiply in its body uses a sum over `batch` of one shard alone",
+        ),
+        (
+            lambda x: gf.scan(lambda c, _: (c + gf.tanh(gf.sum(x)), None), 0.0, length=3)[0],
+            "scan: tanh in its body uses a sum over `batch`",
+        ),
+        (
+            lambda x: gf.scan(lambda c, _: (c + gf.sum(x), None), 1.0, length=3)[0],
+            "scan: a sum over `batch` in its body does not begin with 0",
+        ),
+        (
+            lambda x: gf.scan(lambda c, _: (c + gf.max(x), None), 0.0, length=3)[0],
+            "scan: max in its body reduces over `batch`",
+        ),
+        (
+            lambda x: gf.scan(lambda c, _: (c + 1, x * 2), 0.0, length=3)[1] * 1,
+            "scan: some of its results have `batch`, and others don't",
         ),
     ],
 )

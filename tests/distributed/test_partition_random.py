@@ -48,6 +48,7 @@ class Builder:
             self.along_an_axis,
             self.of_rows,
             self.by_index,
+            self.looped,
             self.gradient,
         ]
 
@@ -138,6 +139,18 @@ class Builder:
             lambda: gf.take_along_axis(self.x, (self.labels % 4)[:, None], axis=1),
             lambda: gf.astype(gf.one_hot(self.labels % 4, 4), gf.float32),
             lambda: gf.segment_sum(x, self.labels % 3, 3),
+        ]
+        return self.any_of(made)()
+
+    def looped(self) -> gf.Tensor:
+        x, y = self.tensor(), self.tensor()
+        made = [
+            lambda: gf.scan(lambda c, _: (gf.tanh(c) + 0.5 * x, None), x * 1, length=3)[0],
+            lambda: gf.scan(lambda c, row: (c, gf.sin(row) * x), 0.0, gf.stack([y, y * 2]))[1],
+            lambda: gf.scan(lambda c, _: (gf.tanh(c @ self.w), c), self.x, length=2)[1],
+            lambda: gf.scan(lambda c, row: (c + gf.sum(x * row), row), 0.0, self.w)[0],
+            lambda: gf.cond(gf.sum(self.w) > 0, lambda: gf.sin(x), lambda: x * 2),
+            lambda: gf.checkpoint(lambda x: gf.tanh(x) * gf.sum(self.w) + gf.mean(x))(x),
         ]
         return self.any_of(made)()
 
