@@ -137,11 +137,11 @@ class Splitting:
         view = _View(self, node, node.op, taken, made)
         if not any(split):
             return view.reduction()
+        if not all(split):
+            raise Unruled("some of its results have {dims}, and others don't")
         view.check_fields()
         if not node.op.traits.isdisjoint((RANDOM, EFFECT)) and not isinstance(node.op, RandomBits):
             raise Unruled("it is done once, and not for each shard of {dims}")
-        if not all(split):
-            raise Unruled("some of its results have {dims}, and others don't")
         if not view.is_by_rows():
             raise Unruled("there is no rule that computes it from some of the rows of {dims}")
         return "rows"
@@ -278,12 +278,18 @@ class _View(NamedTuple):
     def check_fields(self) -> None:
         """See that fields depend on split dims only as far as the type does."""
         for name, value in zip(self.op.fields, self.op.values, strict=True):
-            if name in _FROM_TYPES or not self.splitting.has(value):
+            if not self.splitting.has(value) or (name in _FROM_TYPES and self._is_of_result(value)):
                 continue
             if not isinstance(self.op, Region) or isinstance(value, Dim):
                 raise Unruled(f"its {name} depends on {{dims}}")
             for body in self.op.bodies:
                 self.splitting.check_body(body)
+
+    def _is_of_result(self, value: Any) -> bool:
+        """Return whether the split dims in a field are the size of an axis of the result."""
+        dims = value if isinstance(value, tuple) else (value,)
+        axis = cast("int", self.made[0])
+        return all([d == self.node.types[0].shape[axis] for d in dims if self.splitting.has(d)])
 
     def reduction(self) -> How:
         """Return how results for all shards become that for all rows."""

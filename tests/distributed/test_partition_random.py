@@ -168,9 +168,10 @@ def values(mesh: Mesh, seed: int, split: bool, **options: Any) -> list[Any]:
     rows = slice(own.start, own.stop)
     feeds = {builder.x: X[rows], builder.z: Z[:, rows], builder.labels: LABELS[rows]}
     results: list[Any] = []
-    with gf.Session(g, seed=1, threads=1, **options) as session:
-        for tensor in found:
-            axes = [axis for axis, dim in enumerate(tensor.shape) if "batch" in str(dim)]
+    for tensor in found:
+        axes = [axis for axis, dim in enumerate(tensor.shape) if "batch" in str(dim)]
+        # A session for each, as runs that are refused make no step of random draws.
+        with gf.Session(g, seed=1, threads=1, **options) as session:
             try:
                 results.append((session.run(tensor, feeds), axes))
             except ShardingError:
