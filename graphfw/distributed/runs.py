@@ -21,6 +21,7 @@ from graphfw.ir.printer import graph_text
 from graphfw.ir.rebuild import rebuild
 from graphfw.ir.splits import split_dims
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import TensorType
 from graphfw.ops.collectives.collective import Collective, Connected
 from graphfw.ops.collectives.kinds import AxisIndex
 from graphfw.passes.base import Pass
@@ -129,9 +130,15 @@ class MeshRuns(Runs):
         """Yield a line for each feed of which the processes don't have rows, but the same."""
         for tensor, array in zip(program.feeds, fed, strict=True):
             if self._split.isdisjoint(frozenset().union(*map(symbols_of, tensor.shape))):
-                values = to_numpy(array)
-                shown = str(values) if values.size == 1 else _digest(values.tobytes()).hex()
-                yield f"{shown} fed to {label(tensor)}, which is not split"
+                yield f"{_contents(array)} fed to {label(tensor)}, which is not split"
+
+
+def _contents(array: Any) -> str:
+    """Return a number, or a word for several; of an executor that has only types, the type."""
+    if isinstance(array, TensorType):
+        return str(array)
+    values = to_numpy(array)
+    return str(values) if values.size == 1 else _digest(values.tobytes()).hex()
 
 
 def _digest(data: bytes) -> bytes:

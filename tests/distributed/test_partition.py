@@ -259,6 +259,18 @@ def test_a_run_that_exchanges_nothing_needs_no_other_process():
     assert SimulatedMesh(data=2).run(program) == [[4, 0, 1], [4, 2, 3]]
 
 
+def test_shapes_alone():
+    def program(mesh: Mesh) -> Any:
+        with gf.Graph(mesh=mesh) as g:
+            x = gf.placeholder(("batch", 5), name="x", split={"batch": "data"})
+            scale = gf.placeholder((), name="scale")
+            found = [x * scale, gf.sum(x, axis=0) * scale]
+        with gf.Session(g, shards=4, executor="meta") as session:
+            return [str(t) for t in session.run(found, {x: (6, 5), scale: ()})]
+
+    assert SimulatedMesh(data=2).run(program) == [["float32[6, 5]", "float32[5]"]] * 2
+
+
 def test_dims_that_are_not_split_are_as_before():
     def program(mesh: Mesh) -> float:
         with gf.Graph(mesh=mesh) as g:
