@@ -162,8 +162,8 @@ class Splitting:
             before = size_of(x.shape[: taken[0]]) * self.outer(x)
             after = size_of(node.types[0].shape[: made[0]])
             outer = 0 if after == 0 else before // after
-            factor = self.factor(node.types[0].shape[made[0]])
-            if outer == 0 or outer * after != before or (factor or 0) % outer != 0:
+            factor = cast("DimLike", self.factor(node.types[0].shape[made[0]]))
+            if outer == 0 or outer * after != before or factor % outer != 0:
                 raise Unruled("it would put rows of {dims} between others")
             outers = {outer}
         if outers <= {1}:

@@ -259,6 +259,28 @@ def test_a_run_that_exchanges_nothing_needs_no_other_process():
     assert SimulatedMesh(data=2).run(program) == [[4, 0, 1], [4, 2, 3]]
 
 
+def test_other_sizes_that_only_a_run_knows():
+    tokens = _rng.integers(0, 5, (ROWS, 9))
+
+    def program(mesh: Mesh, split: bool) -> list[np.ndarray]:
+        with gf.Graph(mesh=mesh) as g:
+            how = {"batch": "data"} if split else None
+            x = gf.placeholder(("batch", "time"), gf.int64, name="x", split=how)
+            embedding, layer = gf.nn.Embedding(5, 8), gf.nn.GRU(8, 5)
+            found = layer(gf.swapaxes(embedding(x), 0, 1))[0]
+            logits = gf.reshape(gf.swapaxes(found, 0, 1)[:, :-1], (-1, 5))
+            loss = gf.nn.cross_entropy(logits, gf.reshape(x[:, 1:], (-1,)))
+            gradients = gf.grad(loss, [*embedding.parameters(), *layer.parameters()])
+        own = mesh.shards("data", ROWS)
+        with gf.Session(g, shards=4) as session:
+            return session.run([loss, *gradients], {x: tokens[own.start : own.stop]})
+
+    whole = program(Mesh(data=1), False)
+    for found in SimulatedMesh(data=2).run(lambda mesh: program(mesh, True)):
+        for array, expected in zip(found, whole, strict=True):
+            np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_shapes_alone():
     def program(mesh: Mesh) -> Any:
         with gf.Graph(mesh=mesh) as g:
