@@ -171,7 +171,8 @@ def bind_sizes(program: Program, shapes: Sequence[tuple[int, ...]]) -> tuple[int
         sizes[name], rest = divmod(size - offset, scale)
         if rest or sizes[name] < 0:
             placeholder = program.feeds[feed]
-            reason = f"dim {axis} is {size}, which is no {placeholder.shape[axis]}"
+            wanted = placeholder.shape[axis] if offset else f"multiple of {scale}"
+            reason = f"dim {axis} is {size}, which is no {wanted}"
             raise _wrong_shape(placeholder, shapes[feed], reason)
     check_promises(program, sizes)
     for number, (placeholder, shape) in enumerate(zip(program.feeds, shapes, strict=True)):
