@@ -80,7 +80,7 @@ class OutputPool:
         memory = self._unused(nbytes + ALIGNMENT)
         if memory is None:
             array = np.empty(_possible(nbytes + ALIGNMENT), np.uint8)
-            memory = _Memory(array, -array.ctypes.data % ALIGNMENT)
+            memory = _Memory(array, _skip(array, ALIGNMENT))
             del array
         self._past.append(memory)
         return np.ndarray(shape, self.dtype, *memory)  # a third of the time of slices and views
@@ -149,8 +149,13 @@ def _possible(nbytes: int) -> int:
 
 
 def _aligned(memory: Array, nbytes: int, boundary: int) -> Array:
-    skip = -memory.ctypes.data % boundary
+    skip = _skip(memory, boundary)
     return memory[skip : skip + nbytes]
+
+
+def _skip(memory: Array, boundary: int) -> int:
+    """Return the number of bytes of a piece of memory that come before a boundary."""
+    return -memory.ctypes.data % boundary
 
 
 class ArenaMemory(NamedTuple):

@@ -36,7 +36,7 @@ def compared(g, fetches, feeds, rtol):
     return text
 
 
-def layer(rng, dtype, shape=(5, 6), width=8):
+def layer(rng, dtype, shape=(5, 9), width=8):
     """A graph with operands of a layer, and what they are fed."""
     g = gf.Graph()
     with g:
