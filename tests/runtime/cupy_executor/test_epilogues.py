@@ -5,6 +5,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.passes.manager import run_pipeline
+from graphfw.passes.pipelines import DEFAULT
 from graphfw.runtime.cupy_executor import cublaslt as binding
 from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
 
@@ -36,7 +37,7 @@ def compared(g, fetches, feeds, rtol):
     return text
 
 
-def layer(rng, dtype, shape=(5, 9), width=8):
+def layer(rng, dtype, shape=(5, 6), width=8):
     """A graph with operands of a layer, and what they are fed."""
     g = gf.Graph()
     with g:
@@ -165,8 +166,8 @@ def test_training(fake, cublaslt, activation, width, epilogues, dtype, refused, 
 def epilogues_of(g, outputs):
     """The ops that products become, but not those of products alone."""
     with gf.Session(g) as session:
-        graph = session.compile(outputs, g.placeholders).program.graph
-    done = run_pipeline(graph, [FuseEpilogues()], verify="values").graph
+        graph = session.compile(outputs, g.placeholders).program.source
+    done = run_pipeline(graph, [*DEFAULT, FuseEpilogues()], verify="values").graph
     return [node.op for node in done.nodes if node.op.name == "fused_product"]
 
 
