@@ -88,6 +88,8 @@ class MpiProcesses(Processes):
         self._exchanges = communicator.Dup()  # replaced after a failure
         self._groups: list[MpiGroup] = []
         self._age = 0
+        self._votes = 0  # those that are over
+        self._later: list[Failure] = []  # of what comes after the vote that was under way
         self._has_failed = False
         self._heard: set[int] = set()
         self._sent: list[Any] = []
@@ -104,6 +106,7 @@ class MpiProcesses(Processes):
         found = np.empty((self.count, size), np.uint8)
         request = self._exchanges.Iallgather(np.frombuffer(message, np.uint8), found)
         self.wait(request, is_final)
+        self._votes += is_final
         return [row.tobytes() for row in found]
 
     def stop(self, text: str) -> None:
@@ -116,7 +119,7 @@ class MpiProcesses(Processes):
             self._tell("its program has ended")
 
     def _tell(self, text: str) -> None:
-        message = text.encode()
+        message = f"{self._votes} {text}".encode()
         others = [rank for rank in range(self.count) if rank != self.rank]
         self._sent += [self._failures.Isend(message, rank, tag=self._age) for rank in others]
 
@@ -129,6 +132,7 @@ class MpiProcesses(Processes):
                 self._message(rank)
         self.mpi.Request.Waitall(self._sent)
         self._age, self._has_failed, self._heard, self._sent = self._age + 1, False, set(), []
+        self._later = []
         self._exchanges = self._failures.Dup()
         for group in self._groups:
             group.connect(self._exchanges)
@@ -145,31 +149,41 @@ class MpiProcesses(Processes):
             TimeOverError: This thread's time limit is over.
         """
         try:
-            _wait(request, self._look if is_final else self._look_at_all)
+            _wait(request, self._look_in_vote if is_final else self._look)
         except BaseException:
             self._abandoned.append(request)
             raise
 
-    def _look_at_all(self) -> None:
-        time_limits.check()
-        self._look()
-
     def _look(self) -> None:
         """Raise what another process says of its failure, if one does."""
-        status = self.mpi.Status()
-        if self._failures.Iprobe(self.mpi.ANY_SOURCE, self._age, status):
-            rank = status.Get_source()
-            text = self._message(rank)
-            self._heard.add(rank)
-            raise Stopped(Failure(rank, text))
+        time_limits.check()
+        if self._later:
+            raise Stopped(self._later.pop(0))
+        self._look_in_vote()
 
-    def _message(self, rank: int) -> str:
-        """Receive the message of a process about its failure."""
+    def _look_in_vote(self) -> None:
+        """Do so for failures before this vote is over.
+
+        For other processes it may be over: they have committed, and so will this one, even if one
+        of them has failed or ended since.
+        """
+        status = self.mpi.Status()
+        while self._failures.Iprobe(self.mpi.ANY_SOURCE, self._age, status):
+            rank = status.Get_source()
+            votes, text = self._message(rank)
+            self._heard.add(rank)
+            if votes <= self._votes:
+                raise Stopped(Failure(rank, text))
+            self._later.append(Failure(rank, text))
+
+    def _message(self, rank: int) -> tuple[int, str]:
+        """Receive a process's message: the number of its votes that are over, and its failure."""
         status = self.mpi.Status()
         self._failures.Probe(rank, self._age, status)
         message = bytearray(status.Get_count(self.mpi.BYTE))
         self._failures.Recv([message, self.mpi.BYTE], rank, tag=self._age)
-        return message.decode()
+        votes, text = message.decode().split(" ", 1)
+        return int(votes), text
 
 
 class MpiGroup(ProcessGroup):
