@@ -42,7 +42,7 @@ def batch(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def graphfw_step(width: int, rows: int, how: str) -> tuple[int, Callable[[], object]]:
-    """Return the rank, and a step of graphfw with plain, ordered, fast or sharded sums."""
+    """Return the rank, and a step of graphfw with one of the kinds of sums that `main` names."""
     import graphfw as gf
 
     mesh = gf.distributed.Mesh(data=-1)
@@ -57,7 +57,8 @@ def graphfw_step(width: int, rows: int, how: str) -> tuple[int, Callable[[], obj
             loss = gf.nn.cross_entropy(model(rows[0]), rows[1])
             return loss, *gf.grad(loss, parameters)
 
-        x = gf.placeholder(("batch", 784), name="x")
+        split = {"batch": "data"} if how == "split" else None
+        x = gf.placeholder(("batch", 784), name="x", split=split)
         y = gf.placeholder(("batch",), gf.int64, name="y")
         if how == "sharded":
             x = gf.placeholder(("shards", rows // SHARDS, 784), name="images")
@@ -67,7 +68,7 @@ def graphfw_step(width: int, rows: int, how: str) -> tuple[int, Callable[[], obj
             scale = SHARDS
             images = images.reshape(-1, rows // SHARDS, 784)
             labels = labels.reshape(-1, rows // SHARDS)
-        elif how == "plain":
+        elif how in ("plain", "split"):
             (loss, *sums), scale = gradients((x, y)), 1
         else:
             loss, *own = gradients((x, y))
@@ -75,7 +76,8 @@ def graphfw_step(width: int, rows: int, how: str) -> tuple[int, Callable[[], obj
         pairs = [(total / scale, p) for total, p in zip(sums, parameters, strict=True)]
         train = gf.optim.Adam(1e-3).apply_gradients(pairs)
     reduction = "fast" if how == "fast" else "ordered"
-    session = gf.Session(g, threads=1, reduction=reduction)
+    shards = SHARDS if split else None
+    session = gf.Session(g, threads=1, reduction=reduction, shards=shards)
     plan = session.compile([loss, train], feeds=[x, y])
     return mesh.rank, lambda: plan(images, labels)
 
@@ -138,8 +140,8 @@ def main() -> None:
         name, *numbers = args.child
         child(name, *map(int, numbers))
         return
-    programs = [("plain", 1), ("sharded", 1), ("ordered", 2), ("fast", 2), ("sharded", 2)]
-    programs.append(("torch", 2))
+    programs = [("plain", 1), ("sharded", 1), ("split", 1), ("ordered", 2), ("fast", 2)]
+    programs += [("sharded", 2), ("split", 2), ("torch", 2)]
     for width, rows in ((512, 128), (512, 1024), (2048, 256)):
         times: dict[tuple[str, int], list[float]] = {program: [] for program in programs}
         for _ in range(args.repeat):

@@ -138,7 +138,7 @@ class _Partition:
         return self.levels[tensor.node] + (self._reduction(tensor) is not None)
 
     def _reduction(self, tensor: Tensor) -> How | None:
-        """Return how a tensor's values for shards become that for all rows, if they do."""
+        """Return the reduction that makes a tensor of its values for shards, or None."""
         treatment = self.treatments[tensor.node]
         if treatment == "same" or (treatment == "rows" and not self.splitting.is_sum(tensor)):
             return None

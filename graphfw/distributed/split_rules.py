@@ -117,7 +117,7 @@ class Splitting:
         return None if self.has(factor) or factor * symbol(name) != dim else factor
 
     def treatment(self, node: Node) -> Treatment:
-        """Return how a node is computed.
+        """Return the treatment of a node.
 
         Raises:
             Unruled: No rule covers it.
@@ -147,7 +147,7 @@ class Splitting:
         return "rows"
 
     def outer(self, tensor: Tensor) -> DimLike:
-        """Return how often the rows of all shards come one after the other along the split axis.
+        """Return the number of times that the rows of all shards follow along the split axis.
 
         It is more than once where [time, batch] has become [time*batch]. Within such an axis the
         rows of a shard have other neighbours than those of all shards; for sums that is the same.
@@ -176,7 +176,7 @@ class Splitting:
         (self._outer[node],) = outers
 
     def _scan(self, node: Node, op: Scan, split: Sequence[bool]) -> Treatment:
-        """Return how a scan is computed, and note which results are sums for one shard."""
+        """Return the treatment of a scan, and note the results that are sums for one shard."""
         if self.has(op.length):
             raise Unruled("its length depends on {dims}")
         sums = _IncompleteSums(self, op)
@@ -207,7 +207,7 @@ class Splitting:
         self.check_outputs(body.outputs)
 
     def body_treatment(self, node: Node) -> Treatment:
-        """Return how a node of a body is computed; in a body it asks for nothing but rows."""
+        """Return the treatment of a node of a body, which asks for nothing but rows."""
         treatment, name = self.treatment(node), node.op.name
         if treatment == "same" and self.has(node.op.values):
             raise Unruled(f"{name} in its body uses the size of {{dims}}")
@@ -292,7 +292,7 @@ class _View(NamedTuple):
         return all([d == self.node.types[0].shape[axis] for d in dims if self.splitting.has(d)])
 
     def reduction(self) -> How:
-        """Return how results for all shards become that for all rows."""
+        """Return the reduction of the results for shards to that for all rows."""
         op = self.op
         if type(op) in _REDUCED:
             return _REDUCED[type(op)]
@@ -393,7 +393,7 @@ def _is_zero(tensor: Tensor) -> bool:
 
 
 def own_index(splitting: Splitting, node: Node) -> int | None:
-    """Return which input of a node indexes the split axis of its first input, or None."""
+    """Return the number of the input that indexes the split axis of the first one, or None."""
     if not isinstance(node.op, Gather | Putting):
         return None
     axis = splitting.axis(node.inputs[0].type)

@@ -83,7 +83,7 @@ class OutputPool:
             memory = _Memory(array, _skip(array, ALIGNMENT))
             del array
         self._past.append(memory)
-        return np.ndarray(shape, self.dtype, *memory)  # a third of the time of slices and views
+        return np.ndarray(shape, self.dtype, *memory)
 
     def _unused(self, nbytes: int) -> _Memory | None:
         past = self._past
